@@ -1,0 +1,21 @@
+"""calor: heat kernels and diffusion models on Riemannian manifolds."""
+
+__version__ = "0.1.0"
+
+from .heat import AbstractHeatKernel as HeatKernel
+from .heat import log_heat_residual as log_heat_residual
+from .kernels import heat_kernel as heat_kernel
+from .manifolds import SO3 as SO3
+from .manifolds import SPD as SPD
+from .manifolds import AbstractManifold as Manifold
+from .manifolds import Euclidean as Euclidean
+from .manifolds import Hyperbolic as Hyperbolic
+from .manifolds import Product as Product
+from .manifolds import Quotient as Quotient
+from .manifolds import Sphere as Sphere
+from .manifolds import Torus as Torus
+from .shorttime import FirstOrder as FirstOrder
+from .shorttime import Parametrix as Parametrix
+from .shorttime import SchwingerDeWitt as SchwingerDeWitt
+from .shorttime import Varadhan as Varadhan
+from .shorttime import ZerothOrder as ZerothOrder

@@ -1,0 +1,86 @@
+"""Checks at the public doors: what was wrong, what was seen, what to do.
+
+Shapes and dtypes are known to JAX at any time and are always checked.  Values are checked when the
+function is called with concrete arrays; inside `jax.jit` and `jax.vmap` they are not known yet.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+
+def is_concrete(*arrays: Array) -> bool:
+    """Whether the values of all the arrays are known, i.e. none is being traced."""
+    return not any(isinstance(array, jax.core.Tracer) for array in arrays)
+
+
+def real_array(value: object, name: str, shape: tuple[int, ...], owner: str) -> Array:
+    """`value` as a real floating array of the given shape, finite if concrete."""
+    if not isinstance(value, jax.Array):
+        try:
+            value = np.asarray(value)
+        except Exception as error:
+            raise TypeError(
+                f"{owner}: {name} must be an array of real numbers, got {type(value).__name__}."
+            ) from error
+        if value.dtype == object or value.dtype.kind in "USV":
+            raise TypeError(f"{owner}: {name} must be an array of real numbers, got {value!r:.80}.")
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
+        raise TypeError(
+            f"{owner}: {name} must be real, got dtype {value.dtype}; take its real part if its "
+            "imaginary part is only rounding."
+        )
+    array = jnp.asarray(value)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        array = array.astype(jnp.result_type(float))
+    if array.shape != shape:
+        hint = ""
+        if array.ndim > len(shape) and array.shape[array.ndim - len(shape) :] == shape:
+            hint = " This is a function of one point: use jax.vmap for a batch."
+        raise ValueError(
+            f"{owner}: {name} must have shape {shape}, got shape {array.shape}.{hint}"
+        )
+    if is_concrete(array) and not bool(jnp.all(jnp.isfinite(array))):
+        count = int(jnp.sum(~jnp.isfinite(array)))
+        raise ValueError(
+            f"{owner}: {name} has {count} entries that are NaN or infinite; clean the data first."
+        )
+    return array
+
+
+def positive_time(value: object, owner: str) -> Array:
+    """`value` as a time t > 0."""
+    t = real_array(value, "t", (), owner)
+    if is_concrete(t) and not float(t) > 0:
+        raise ValueError(f"{owner}: the time t must be positive, got t = {float(t):g}.")
+    return t
+
+
+def random_key(key: object, owner: str) -> Array:
+    """`key` as a single random key."""
+    if not isinstance(key, jax.Array):
+        raise TypeError(
+            f"{owner}: key must come from jax.random.key(seed), got {type(key).__name__}."
+        )
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        shape = key.shape
+    elif key.dtype == jnp.uint32 and key.ndim >= 1:  # a legacy jax.random.PRNGKey
+        shape = key.shape[:-1]
+    else:
+        raise TypeError(f"{owner}: key must come from jax.random.key(seed), got {key!r:.60}.")
+    if shape != ():
+        raise ValueError(
+            f"{owner}: key must be one key, got an array of keys of shape {shape}; use jax.vmap "
+            "to draw a batch."
+        )
+    return key
+
+
+def positive_integer(value: object, name: str, owner: str, at_least: int = 1) -> int:
+    """`value` as an integer of at least `at_least`, for constructors."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{owner}: {name} must be an integer, got {value!r}.")
+    if value < at_least:
+        raise ValueError(f"{owner}: {name} must be at least {at_least}, got {value}.")
+    return int(value)

@@ -1,0 +1,57 @@
+"""Heat kernels of products and of finite quotients, from the kernels of their parts."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.special import logsumexp
+
+from ..heat import AbstractHeatKernel, separate_log_probs
+from ..manifolds import AbstractQuotient, Product
+
+
+class ProductKernel(AbstractHeatKernel):
+    """Independent Brownian motions on the factors: log p is the sum."""
+
+    manifold: Product
+    kernels: tuple[AbstractHeatKernel, ...]
+
+    def _log_prob(self, t, x, x0):
+        parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
+        return sum(kernel._log_prob(t, part, part0) for kernel, part, part0 in parts)
+
+    def _score(self, t, x, x0):
+        parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
+        return self.manifold.join(
+            *(kernel._score(t, part, part0) for kernel, part, part0 in parts)
+        )
+
+    def _sample(self, t, x0, key):
+        keys = jr.split(key, len(self.kernels))
+        parts = zip(self.kernels, self.manifold.split(x0), keys, strict=True)
+        return self.manifold.join(*(kernel._sample(t, part, k) for kernel, part, k in parts))
+
+    def _log_probs(self, t, x, sources):
+        return separate_log_probs(self, t, x, sources)
+
+
+class QuotientKernel(AbstractHeatKernel):
+    """Brownian motion on M/G is the shadow of the one on M: p is a sum over the group."""
+
+    manifold: AbstractQuotient
+    cover: AbstractHeatKernel
+
+    def _log_prob(self, t, x, x0):
+        largest, differences = self.cover._log_probs(t, x, self.manifold.orbit(x0))
+        return largest + logsumexp(differences)
+
+    def _score(self, t, x, x0):
+        images = self.manifold.orbit(x0)
+        _, differences = self.cover._log_probs(t, x, images)
+        scores = jax.vmap(lambda image: self.cover._score(t, x, image))(images)
+        return jnp.tensordot(jax.nn.softmax(differences), scores, axes=1)
+
+    def _sample(self, t, x0, key):
+        return self.cover._sample(t, x0, key)
+
+    def _log_probs(self, t, x, sources):
+        return separate_log_probs(self, t, x, sources)

@@ -1,0 +1,105 @@
+r"""The heat kernels of flat space and of the flat torus: a Gaussian and a theta function.
+
+On the circle, with d the difference of two angles,
+
+    p(t, d) = (4 pi t)^(-1/2) sum_k exp(-(d + 2 pi k)^2 / 4t)  =  (1/2pi) (1 + 2 sum_k e^{-k^2 t} cos kd),
+
+the first form for t < 1, the second for t > 1.
+"""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from ..heat import AbstractHeatKernel, separate_log_probs
+from ..manifolds import Euclidean, Torus
+
+
+class EuclideanKernel(AbstractHeatKernel):
+    """The Gaussian of variance 2t."""
+
+    manifold: Euclidean
+
+    def _log_prob(self, t, x, x0):
+        squared = jnp.sum((x - x0) ** 2)
+        return -squared / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
+
+    def _score(self, t, x, x0):
+        return (x0 - x) / (2 * t)
+
+    def _sample(self, t, x0, key):
+        return x0 + jnp.sqrt(2 * t) * jr.normal(key, x0.shape, x0.dtype)
+
+    def _log_probs(self, t, x, sources):
+        return separate_log_probs(self, t, x, sources)
+
+
+class TorusKernel(AbstractHeatKernel):
+    """The product of n theta functions."""
+
+    manifold: Torus
+
+    def _log_prob(self, t, x, x0):
+        return jnp.sum(_circle(t, x, x0)[0])
+
+    def _score(self, t, x, x0):
+        return _circle(t, x, x0)[1]
+
+    def _sample(self, t, x0, key):
+        noise = jr.normal(key, x0.shape, x0.dtype)
+        return self.manifold._exp(x0, jnp.sqrt(2 * t) * noise)
+
+    def _log_probs(self, t, x, sources):
+        return separate_log_probs(self, t, x, sources)
+
+
+def _circle(t, x, x0):
+    """log p and its derivative in x, angle by angle."""
+    d, gap = _difference(x, x0)
+    early, late = jnp.minimum(t, 1.0), jnp.maximum(t, 1.0)
+
+    # Two images suffice: the third is smaller than the second by exp(-2 pi^2 / t) and more.
+    # Half way around, where the two are equal, everything is written in the distance from there.
+    behind = jnp.abs(d) > jnp.pi / 2
+    side = jnp.where(d > 0, 1.0, -1.0)
+    ratio = jnp.pi * gap / early  # log of the first image over the second
+    log_images = -(d**2) / (4 * early) + jax.nn.softplus(-ratio) - jnp.log(4 * jnp.pi * early) / 2
+    slope_near = -d / (2 * early) + side * jnp.pi / early * jax.nn.sigmoid(-ratio)
+    slope_behind = side * (gap - jnp.pi * jnp.tanh(ratio / 2)) / (2 * early)
+    slope_images = jnp.where(behind, slope_behind, slope_near)
+
+    k = np.arange(1, 7)
+    weight = 2 * jnp.exp(-(k**2) * late)
+    angles = d[:, None] * k
+    density = jnp.cos(angles) @ weight
+    # sin(kd) by the distance from pi where that is the smaller angle
+    turned = side[:, None] * jnp.where(k % 2, 1.0, -1.0) * jnp.sin(gap[:, None] * k)
+    sines = jnp.where(behind[:, None], turned, jnp.sin(angles))
+    log_modes = jnp.log1p(density) - np.log(2 * np.pi)
+    slope_modes = -(sines @ (weight * k)) / (1 + density)
+
+    is_early = t < 1
+    log_prob = jnp.where(is_early, log_images, log_modes)
+    return log_prob, jnp.where(is_early, slope_images, slope_modes)
+
+
+def _difference(x, x0):
+    """x - x0 in [-pi, pi], and its distance from +-pi; each accurate where it is small.
+
+    The rounding error of the difference and the part of pi beyond the working precision are added
+    back, so that the kernel is right next to the cut locus, where its score varies fastest.
+    """
+    raw = x - x0
+    back = raw - x
+    error = (x - (raw - back)) - (x0 + back)
+    high = jnp.asarray(np.pi, x.dtype)
+    low = jnp.asarray(np.pi - float(np.asarray(np.pi, x.dtype)), x.dtype)
+    if x.dtype == jnp.float64:
+        low = jnp.asarray(1.2246467991473532e-16, x.dtype)
+    half_turns = jax.lax.stop_gradient(jnp.round(raw / high))
+    rest = ((raw - half_turns * high) - half_turns * low) + error  # raw modulo pi
+    odd = half_turns % 2 == 1
+    d = jnp.where(odd, rest - jnp.sign(rest + (rest == 0)) * high, rest)
+    gap = jnp.where(odd, jnp.abs(rest), (high - jnp.abs(rest)) + low)
+    return d, gap

@@ -1,0 +1,111 @@
+r"""Heat kernels: the interface that exact, short-time and learned kernels share.
+
+The heat kernel p(t, x | x0) of a manifold is the density at x, with respect to the Riemannian
+volume, of Brownian motion that started at x0 a time t ago.  The convention of calor is written here
+and nowhere else: the generator is Delta, not Delta/2,
+
+    dp/dt = Delta p,        dX = sqrt(2) dB,
+
+so in R^n the variance of each coordinate is 2t.  For phi = log p the equation reads
+
+    dphi/dt = Delta phi + |grad phi|^2.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._checks import is_concrete, positive_time, random_key
+from ._types import Key, Point, Scalar, Tangent
+from .manifolds import AbstractManifold
+
+
+class AbstractHeatKernel(eqx.Module):
+    """A heat kernel, or an approximation of one; every method is for one point.
+
+    To write a new kernel, supply the four abstract methods; each receives checked arrays.
+    """
+
+    manifold: eqx.AbstractVar[AbstractManifold]
+    """The manifold it lives on."""
+
+    @abstractmethod
+    def _log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
+        """log p(t, x | x0)."""
+
+    @abstractmethod
+    def _score(self, t: Scalar, x: Point, x0: Point) -> Tangent:
+        """The Riemannian gradient of log p in x."""
+
+    @abstractmethod
+    def _sample(self, t: Scalar, x0: Point, key: Key) -> Point:
+        """A draw from p(t, . | x0)."""
+
+    @abstractmethod
+    def _log_probs(
+        self, t: Scalar, x: Point, sources: Float[Array, "m ..."]
+    ) -> tuple[Scalar, Float[Array, " m"]]:
+        """log p(t, x | source) for several sources: the largest, and each one minus it.
+
+        The differences decide which source a point came from; where they can be had more
+        accurately than as differences of large numbers, a kernel does so here.
+        """
+
+    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
+        """log p(t, x | x0), with respect to the Riemannian volume."""
+        return _call(self, "_log_prob", self._check_time(t), *self._check_points(x, x0))
+
+    def score(self, t: Scalar, x: Point, x0: Point) -> Tangent:
+        """The Riemannian gradient of log p(t, x | x0) in x, a tangent vector at x."""
+        return _call(self, "_score", self._check_time(t), *self._check_points(x, x0))
+
+    def sample(self, t: Scalar, x0: Point, *, key: Key) -> Point:
+        """A draw of Brownian motion that started at x0 a time t ago."""
+        x0 = self.manifold.check_point(x0, "x0")
+        return _call(self, "_sample", self._check_time(t), x0, random_key(key, str(self)))
+
+    def _check_points(self, *points):
+        return (
+            self.manifold.check_point(point, name)
+            for point, name in zip(points, ("x", "x0"), strict=True)
+        )
+
+    def _check_time(self, t):
+        return positive_time(t, str(self))
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.manifold})"
+
+
+def _call(kernel, method, *arguments):
+    """Run a method compiled when it is called with numbers, in place when it is traced."""
+    if is_concrete(*arguments):
+        return _compiled(kernel, method, *arguments)
+    return getattr(kernel, method)(*arguments)
+
+
+@eqx.filter_jit
+def _compiled(kernel, method, *arguments):
+    return getattr(kernel, method)(*arguments)
+
+
+def separate_log_probs(kernel, t, x, sources):
+    """`_log_probs` by plain differences, for kernels that have nothing better."""
+    values = jax.vmap(lambda source: kernel._log_prob(t, x, source))(sources)
+    largest = jnp.max(values)
+    return largest, values - largest
+
+
+def log_heat_residual(kernel: AbstractHeatKernel, t: Scalar, x: Point, x0: Point) -> Scalar:
+    """How far log p is from solving its equation: dphi/dt - Delta phi - |grad phi|^2."""
+    manifold = kernel.manifold
+    time_derivative = jax.grad(kernel.log_prob)(t, x, x0)
+
+    def phi(y):
+        return kernel.log_prob(t, y, x0)
+
+    slope = manifold.gradient(phi, x)
+    return time_derivative - manifold.laplacian(phi, x) - manifold.inner(x, slope, slope)

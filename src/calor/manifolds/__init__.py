@@ -1,0 +1,14 @@
+"""The manifolds."""
+
+from .base import AbstractCompactManifold as AbstractCompactManifold
+from .base import AbstractManifold as AbstractManifold
+from .base import AbstractSymmetricSpace as AbstractSymmetricSpace
+from .euclidean import Euclidean as Euclidean
+from .hyperbolic import Hyperbolic as Hyperbolic
+from .product import Product as Product
+from .quotient import AbstractQuotient as AbstractQuotient
+from .quotient import Quotient as Quotient
+from .rotations import SO3 as SO3
+from .spd import SPD as SPD
+from .sphere import Sphere as Sphere
+from .torus import Torus as Torus

@@ -1,0 +1,129 @@
+r"""Exponential and logarithm of symmetric matrices, differentiable twice at repeated eigenvalues.
+
+For S = Q diag(w) Q^T and f(S) = Q diag(f(w)) Q^T the derivatives are (Daleckii and Krein), in the
+basis Q and with divided differences f[a, b] and f[a, b, c],
+
+    df(S)[E]_ij      = f[w_i, w_j] E_ij,
+    d^2 f(S)[E, F]_ij = sum_k f[w_i, w_k, w_j] (E_ik F_kj + F_ik E_kj).
+
+Divided differences are smooth where eigenvalues meet, the derivative of Q is not, and it is never
+used.  The logarithm is the inverse function of the exponential, and so are its divided differences:
+with u = log a etc., log[a, b] = 1 / exp[u, v] and log[a, b, c] = -exp[u, v, w] / (exp[u, v]
+exp[v, w] exp[u, w]).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._numerics import sinhc
+
+Matrix = Float[Array, "n n"]
+
+
+@jax.custom_jvp
+def symmetric_exp(s: Matrix) -> Matrix:
+    """exp(S) of a symmetric matrix."""
+    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    return (q * jnp.exp(w)) @ q.T
+
+
+@symmetric_exp.defjvp
+def _(primals, tangents):
+    (s,), (e,) = primals, tangents
+    return symmetric_exp(s), _exp_derivative(s, e)
+
+
+@jax.custom_jvp
+def symmetric_log(s: Matrix) -> Matrix:
+    """log(S) of a symmetric positive definite matrix."""
+    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    return (q * log_eigenvalues(w)) @ q.T
+
+
+@symmetric_log.defjvp
+def _(primals, tangents):
+    (s,), (e,) = primals, tangents
+    return symmetric_log(s), _log_derivative(s, e)
+
+
+@jax.custom_jvp
+def log_norm(s: Matrix) -> Float[Array, ""]:
+    """The Frobenius norm of log(S); its derivative at S = I, a kink, is set to zero."""
+    return jnp.linalg.norm(log_eigenvalues(jnp.linalg.eigvalsh(s, symmetrize_input=False)))
+
+
+@log_norm.defjvp
+def _(primals, tangents):
+    (s,), (e,) = primals, tangents
+    norm = log_norm(s)
+    log, tangent = jax.jvp(symmetric_log, (s,), (e,))
+    safe = jnp.where(norm > 0, norm, 1.0)
+    return norm, jnp.where(norm > 0, jnp.sum(log * tangent) / safe, 0.0)
+
+
+def log_eigenvalues(w: Float[Array, " n"]) -> Float[Array, " n"]:
+    """log of positive eigenvalues; rounding below zero is lifted to the smallest plausible value."""
+    floor = jnp.max(w) * jnp.finfo(w.dtype).eps / 16
+    return jnp.log(jnp.maximum(w, floor))
+
+
+@jax.custom_jvp
+def _exp_derivative(s, e):
+    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    return q @ (_exp_pairs(w) * (q.T @ e @ q)) @ q.T
+
+
+@_exp_derivative.defjvp
+def _(primals, tangents):
+    (s, e), (ds, de) = primals, tangents
+    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    second = _second_derivative(_exp_triples(w), q, e, ds)
+    return _exp_derivative(s, e), _exp_derivative(s, de) + second
+
+
+@jax.custom_jvp
+def _log_derivative(s, e):
+    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    return q @ ((q.T @ e @ q) / _exp_pairs(log_eigenvalues(w))) @ q.T
+
+
+@_log_derivative.defjvp
+def _(primals, tangents):
+    (s, e), (ds, de) = primals, tangents
+    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    u = log_eigenvalues(w)
+    pairs = _exp_pairs(u)
+    triples = -_exp_triples(u) / (pairs[:, :, None] * pairs[None] * pairs[:, None])
+    return _log_derivative(s, e), _log_derivative(s, de) + _second_derivative(triples, q, e, ds)
+
+
+def _second_derivative(triples, q, e, f):
+    """The sum over k above; `triples` has the indices i, k, j."""
+    e, f = q.T @ e @ q, q.T @ f @ q
+    mixed = jnp.einsum("ikj,ik,kj->ij", triples, e, f) + jnp.einsum("ikj,ik,kj->ij", triples, f, e)
+    return q @ mixed @ q.T
+
+
+def _exp_pairs(u):
+    """exp[u_i, u_j]."""
+    return jnp.exp((u[:, None] + u[None]) / 2) * sinhc((u[:, None] - u[None]) / 2)
+
+
+def _exp_triples(u):
+    """exp[u_i, u_k, u_j]: a quotient of differences, or a Taylor series where all three are close."""
+    x = jnp.stack(jnp.broadcast_arrays(u[:, None, None], u[None, :, None], u[None, None, :]))
+    x = jnp.sort(x, axis=0)
+    low, mid, high = x
+    close = high - low < 0.5
+    gap = jnp.where(close, 1.0, high - low)
+
+    def pair(a, b):
+        return jnp.exp((a + b) / 2) * sinhc((a - b) / 2)
+
+    quotient = (pair(mid, high) - pair(low, mid)) / gap
+    # sum_k h_k / (k + 2)! with complete homogeneous polynomials of the centred arguments
+    mean = jnp.mean(x, axis=0)
+    p2, p3, p4 = (jnp.sum((x - mean) ** k, axis=0) for k in (2, 3, 4))
+    series = jnp.exp(mean) * (1 / 2 + p2 / 48 + p3 / 360 + (p2**2 / 8 + p4 / 4) / 720)
+    return jnp.where(close, series, quotient)

@@ -1,0 +1,197 @@
+"""What a manifold is to calor: an abstract class of geometric verbs, each for one point.
+
+To write a new manifold, subclass `AbstractManifold` and supply the methods marked abstract; each
+receives checked arrays of the manifold's `shape`.  The public verbs below check their input and call
+them.  Batches are made by `jax.vmap`.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from .. import calculus
+from .._checks import is_concrete, random_key, real_array
+from .._numerics import safe_sqrt
+from .._types import Key, Point, Scalar, ScalarField, Tangent, VectorField
+
+# How far off the manifold a point may be before a public verb refuses it.  A file with four
+# decimals is inside, a vector that was never normalized is not.
+TOLERANCE = 1e-4
+
+
+class AbstractManifold(eqx.Module):
+    """A Riemannian manifold, its points given in ambient coordinates of a fixed `shape`."""
+
+    dim: eqx.AbstractVar[int]
+    """Dimension of the manifold."""
+    shape: eqx.AbstractVar[tuple[int, ...]]
+    """Shape of the array that holds one point."""
+
+    # What a manifold supplies.
+
+    @abstractmethod
+    def _exp(self, x: Point, v: Tangent) -> Point:
+        """The point reached after unit time by the geodesic from x with velocity v."""
+
+    @abstractmethod
+    def _log(self, x: Point, y: Point) -> Tangent:
+        """The velocity at x of a shortest geodesic that reaches y after unit time."""
+
+    @abstractmethod
+    def _dist(self, x: Point, y: Point) -> Scalar:
+        """The geodesic distance."""
+
+    @abstractmethod
+    def _inner(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
+        """The metric at x, as a smooth function of ambient arrays."""
+
+    @abstractmethod
+    def _project(self, x: Point) -> Point:
+        """A nearest point of the manifold."""
+
+    @abstractmethod
+    def _tangent(self, x: Point, v: Tangent) -> Tangent:
+        """The orthogonal projection of an ambient vector to the tangent space at x."""
+
+    @abstractmethod
+    def _offset(self, x: Point) -> Scalar:
+        """How far x is from the manifold (zero on it)."""
+
+    @abstractmethod
+    def _random_point(self, key: Key) -> Point:
+        """A random point: uniform if the manifold is compact, else around its origin."""
+
+    @abstractmethod
+    def frame(self, x: Point) -> Float[Array, "m ..."]:
+        """Tangent vectors e_j at x, along the first axis, with sum_j e_j e_j^T = g^{-1}."""
+
+    @abstractmethod
+    def coordinate_laplacian(self, x: Point) -> Tangent:
+        """Delta x: the Laplacian of each ambient coordinate, as an ambient vector at x."""
+
+    # What follows from it.
+
+    def exp(self, x: Point, v: Tangent) -> Point:
+        """Follow the geodesic from x with velocity v for unit time."""
+        return self._exp(self.check_point(x), self._check_shape(v, "v"))
+
+    def log(self, x: Point, y: Point) -> Tangent:
+        """The tangent vector at x of a shortest geodesic to y; the inverse of `exp`."""
+        return self._log(self.check_point(x), self.check_point(y, "y"))
+
+    def dist(self, x: Point, y: Point) -> Scalar:
+        """The geodesic distance between x and y."""
+        return self._dist(self.check_point(x), self.check_point(y, "y"))
+
+    def inner(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
+        """The Riemannian inner product of the tangent vectors u and v at x."""
+        u, v = self._check_shape(u, "u"), self._check_shape(v, "v")
+        return self._inner(self.check_point(x), u, v)
+
+    def norm(self, x: Point, v: Tangent) -> Scalar:
+        """The Riemannian length of the tangent vector v at x."""
+        return safe_sqrt(self.inner(x, v, v))
+
+    def project(self, x: Point) -> Point:
+        """The nearest point of the manifold to an ambient point."""
+        return self._project(self._check_shape(x, "x"))
+
+    def tangent(self, x: Point, v: Tangent) -> Tangent:
+        """The orthogonal projection of an ambient vector v to the tangent space at x."""
+        return self._tangent(self.check_point(x), self._check_shape(v, "v"))
+
+    def contains(self, x: Point) -> Scalar:
+        """How far x is from the manifold: zero, up to rounding, for a point on it."""
+        return self._offset(self._check_shape(x, "x"))
+
+    def random_point(self, key: Key) -> Point:
+        """A random point: uniform in volume if the manifold is compact.
+
+        Otherwise a wrapped Gaussian of unit variance around the manifold's origin.
+        """
+        return self._random_point(random_key(key, f"{self}.random_point"))
+
+    def random_tangent(self, key: Key, x: Point) -> Tangent:
+        """A standard Gaussian tangent vector at x."""
+        key = random_key(key, f"{self}.random_tangent")
+        frame = self.frame(self.check_point(x))
+        return jnp.tensordot(jr.normal(key, frame.shape[:1], frame.dtype), frame, axes=1)
+
+    def gradient(self, f: ScalarField, x: Point) -> Tangent:
+        """The Riemannian gradient at x of a function f of ambient coordinates."""
+        x = self.check_point(x)
+        return calculus.gradient(f, x, self.frame(x))
+
+    def divergence(self, field: VectorField, x: Point) -> Scalar:
+        """The Riemannian divergence at x of a tangent vector field."""
+        x = self.check_point(x)
+        return calculus.divergence(field, x, self.frame(x), self._inner)
+
+    def laplacian(self, f: ScalarField, x: Point) -> Scalar:
+        """The Laplace-Beltrami operator applied to f, at x."""
+        x = self.check_point(x)
+        return calculus.laplacian(f, x, self.frame(x), self.coordinate_laplacian(x))
+
+    def check_point(self, x: Point, name: str = "x") -> Point:
+        """`x` as an array; an error says what is wrong with it if it is no point of the manifold.
+
+        Inside `jax.jit` and `jax.vmap` only its shape is checked.
+        """
+        x = self._check_shape(x, name)
+        if is_concrete(x):
+            offset = float(self._offset(x))
+            if not offset <= TOLERANCE:
+                raise ValueError(
+                    f"{name} is not on {self}: it is {offset:.3g} away from it (tolerance "
+                    f"{TOLERANCE:g}). Use project(x) if that was meant."
+                )
+        return x
+
+    def _check_shape(self, x: object, name: str) -> Array:
+        return real_array(x, name, self.shape, str(self))
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.dim})"
+
+
+class AbstractCompactManifold(AbstractManifold):
+    """A compact manifold: it has a volume and a uniform law, which `random_point` draws from."""
+
+    @abstractmethod
+    def log_volume(self) -> Scalar:
+        """Logarithm of the total Riemannian volume."""
+
+
+class AbstractSymmetricSpace(AbstractManifold):
+    """A manifold whose isometries carry any source x0 to a fixed origin.
+
+    Its heat kernel is then a function of t and of a few coordinates y of the pair (x, x0), with
+    |y| = dist(x, x0): the distance on spheres and hyperbolic spaces, the logarithms of relative
+    eigenvalues on SPD(n), the difference of the points in flat space.
+    """
+
+    @abstractmethod
+    def kernel_coordinates(
+        self, x: Point, x0: Point
+    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
+        """The coordinates y, and `lift`, which takes df/dy to the gradient in x of f(y(x))."""
+
+    @abstractmethod
+    def log_distortion(self, y: Float[Array, " k"]) -> Scalar:
+        """log D: how the exponential map at x0 distorts volume at y, zero at y = 0."""
+
+    @abstractmethod
+    def first_order(self, y: Float[Array, " k"]) -> Scalar:
+        r"""The first order in time of the heat kernel, u_1 / u_0.
+
+        It is the mean of D^{1/2} Delta D^{-1/2} along the geodesic from x0, so that
+        log p = log G - (1/2) log D + t first_order(y) + O(t^2) with G the Gaussian of |y|.
+        """
+
+    @abstractmethod
+    def scalar_curvature(self) -> float:
+        """The scalar curvature, a constant: six times `first_order` at y = 0."""

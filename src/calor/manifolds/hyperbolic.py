@@ -1,0 +1,151 @@
+"""Hyperbolic space H^n of curvature -1, as the upper sheet of a hyperboloid.
+
+Points are x = (x_0, x_1, ..., x_n) with -x_0^2 + x_1^2 + ... + x_n^2 = -1 and x_0 > 0.  Far out the
+two sides of that equation cancel, so x_0 is always taken as the function sqrt(1 + |s|^2) of the
+other coordinates s, and the metric and the distance are written as sums of positive terms in s.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from .._checks import positive_integer, real_array
+from .._numerics import coth_remainder, log_sinhc, safe_norm, safe_sqrt, sinhc
+from .._types import Point
+from .base import AbstractSymmetricSpace
+
+
+class Hyperbolic(AbstractSymmetricSpace):
+    """Hyperbolic space of dimension n, on the hyperboloid in R^(1, n)."""
+
+    dim: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, n: int):
+        """The hyperbolic space of dimension `n`."""
+        self.dim = positive_integer(n, "n", "Hyperbolic")
+        self.shape = (self.dim + 1,)
+
+    def origin(self) -> Point:
+        """The point (1, 0, ..., 0)."""
+        return jnp.zeros(self.shape).at[0].set(1.0)
+
+    def _exp(self, x, v):
+        length = safe_sqrt(self._inner(x, v, v))
+        # Beyond this length the coordinates would overflow float32.
+        length = jnp.minimum(length, 85.0)
+        return self._project(jnp.cosh(length) * x + sinhc(length) * v)
+
+    def _log(self, x, y):
+        q = _half_chord(x, y)
+        length = 2 * jnp.arcsinh(safe_sqrt(q))
+        return self._tangent(x, y - x - 2 * q * x) / sinhc(length)
+
+    def _dist(self, x, y):
+        return 2 * jnp.arcsinh(safe_sqrt(_half_chord(x, y)))
+
+    def _inner(self, x, u, v):
+        # On tangent vectors u_0 = s.u / x_0, and |u|^2 = (|u_s|^2 + |s ^ u_s|^2) / (1 + |s|^2).
+        s, a, b = x[1:], u[1:], v[1:]
+        wedge = jnp.sum(_wedge(s, a) * _wedge(s, b)) / 2
+        return (jnp.sum(a * b) + wedge) / (1 + jnp.sum(s * s))
+
+    def _project(self, x):
+        return x.at[0].set(jnp.sqrt(1 + jnp.sum(x[1:] ** 2)))
+
+    def _tangent(self, x, v):
+        # v + <x, v> x, then the first coordinate from the others so that <x, v> = 0.
+        spatial = v[1:] + (jnp.sum(x[1:] * v[1:]) - x[0] * v[0]) * x[1:]
+        return jnp.concatenate([jnp.sum(x[1:] * spatial)[None] / x[0], spatial])
+
+    def _offset(self, x):
+        expected = jnp.sqrt(1 + jnp.sum(x[1:] ** 2))
+        return jnp.abs(x[0] - expected) / expected
+
+    def _random_point(self, key):
+        x = self.origin()
+        return self._exp(x, self.random_tangent(key, x))
+
+    def frame(self, x: Point) -> Float[Array, "m ..."]:
+        """The orthonormal basis at the origin, carried to x by a boost."""
+        s = x[1:]
+        return jnp.column_stack([s, jnp.eye(self.dim, dtype=x.dtype) + jnp.outer(s, s / (1 + x[0]))])
+
+    def coordinate_laplacian(self, x):
+        """The vector n x: coordinates are eigenfunctions of the Laplacian."""
+        return self.dim * x
+
+    def kernel_coordinates(self, x, x0):
+        """The distance."""
+        r = self._dist(x, x0)
+        toward = self._log(x, x0) / _positive(r)
+        return r[None], lambda slope: -slope[0] * toward
+
+    def log_distortion(self, y):
+        """(n - 1) log(sinh r / r)."""
+        return (self.dim - 1) * log_sinhc(y[0])
+
+    def first_order(self, y):
+        """-(n-1)^2/4 + (n-1)(n-3)/4 (coth r - 1/r)/r."""
+        n = self.dim
+        return -((n - 1) ** 2) / 4 + (n - 1) * (n - 3) / 4 * coth_remainder(y[0])
+
+    def scalar_curvature(self):
+        """-n(n - 1)."""
+        return float(-self.dim * (self.dim - 1))
+
+    def to_ball(self, x: Point) -> Float[Array, " n"]:
+        """The point in the Poincare ball."""
+        x = self.check_point(x)
+        return x[1:] / (1 + x[0])
+
+    def from_ball(self, ball: Float[Array, " n"]) -> Point:
+        """The point of the hyperboloid for a point of the Poincare ball, |ball| < 1."""
+        ball = real_array(ball, "ball", (self.dim,), str(self))
+        squared = jnp.sum(ball * ball)
+        if not isinstance(squared, jax.core.Tracer) and not float(squared) < 1:
+            raise ValueError(
+                f"{self}: a point of the Poincare ball has norm below 1, got norm "
+                f"{float(jnp.sqrt(squared)):.6g}."
+            )
+        return self._project(jnp.concatenate([jnp.ones(1, ball.dtype), 2 * ball / (1 - squared)]))
+
+
+def _wedge(a, b):
+    return jnp.outer(a, b) - jnp.outer(b, a)
+
+
+@jax.custom_jvp
+def _half_chord(x, y):
+    """sinh^2(r/2) = -(1 + <x, y>) / 2 for r = dist(x, y), without cancellation.
+
+    With polar coordinates (a, u), (b, w) this is sinh^2((a - b)/2) + sinh a sinh b sin^2(angle/2).
+    """
+    s, z = x[1:], y[1:]
+    a, b = safe_norm(s), safe_norm(z)
+    change = s - z
+    difference = jnp.sum(change * (s + z))  # a^2 - b^2
+    total = a + b
+    total = jnp.where(total > 0, total, 1.0)
+    radial = jnp.arcsinh(difference / _positive(a * y[0] + b * x[0]))
+    # b s - a z, from the exact difference of the points
+    across = b * change - (difference / total) * z
+    angular = jnp.sum(across * across) / (4 * _positive(a * b))
+    return jnp.sinh(radial / 2) ** 2 + angular
+
+
+@_half_chord.defjvp
+def _half_chord_jvp(primals, tangents):
+    (x, y), (dx, dy) = primals, tangents
+    # Exact and smooth, where the formula above is neither at the origin.
+    return _half_chord(x, y), -(_minkowski(dx, y) + _minkowski(x, dy)) / 2
+
+
+def _minkowski(u, v):
+    return jnp.sum(u[1:] * v[1:]) - u[0] * v[0]
+
+
+def _positive(x):
+    return jnp.where(x > 0, x, 1.0)

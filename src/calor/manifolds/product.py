@@ -1,0 +1,101 @@
+"""Products of manifolds: a point is the concatenation of the flattened points of the factors."""
+
+import math
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.linalg import block_diag
+from jaxtyping import Array, Float
+
+from .._numerics import safe_sqrt
+from .._types import Point
+from .base import AbstractCompactManifold, AbstractManifold
+
+
+class Product(AbstractManifold):
+    """M_1 x ... x M_k with the sum of the metrics.
+
+    A point is one flat array; `split` and `join` go between it and the points of the factors.
+    """
+
+    manifolds: tuple[AbstractManifold, ...]
+    dim: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, *manifolds: AbstractManifold):
+        """The product of the given manifolds."""
+        if not manifolds:
+            raise ValueError("Product: at least one manifold is needed, got none.")
+        for manifold in manifolds:
+            if not isinstance(manifold, AbstractManifold):
+                raise TypeError(f"Product: every factor must be a manifold, got {manifold!r:.80}.")
+        self.manifolds = manifolds
+        self.dim = sum(manifold.dim for manifold in manifolds)
+        self.shape = (sum(math.prod(manifold.shape) for manifold in manifolds),)
+
+    def split(self, x: Point) -> tuple[Point, ...]:
+        """The points of the factors that make up x."""
+        parts, start = [], 0
+        for manifold in self.manifolds:
+            stop = start + math.prod(manifold.shape)
+            parts.append(x[start:stop].reshape(manifold.shape))
+            start = stop
+        return tuple(parts)
+
+    def join(self, *parts: Point) -> Point:
+        """One point of the product from one of each factor."""
+        if len(parts) != len(self.manifolds):
+            raise ValueError(f"{self}: join takes {len(self.manifolds)} points, got {len(parts)}.")
+        return jnp.concatenate([jnp.ravel(part) for part in parts])
+
+    def _each(self, method: str, *arrays: Point) -> list:
+        factors = zip(*(self.split(array) for array in arrays), strict=True)
+        return [
+            getattr(manifold, method)(*parts)
+            for manifold, parts in zip(self.manifolds, factors, strict=True)
+        ]
+
+    def _exp(self, x, v):
+        return self.join(*self._each("_exp", x, v))
+
+    def _log(self, x, y):
+        return self.join(*self._each("_log", x, y))
+
+    def _dist(self, x, y):
+        return safe_sqrt(sum(distance**2 for distance in self._each("_dist", x, y)))
+
+    def _inner(self, x, u, v):
+        return sum(self._each("_inner", x, u, v))
+
+    def _project(self, x):
+        return self.join(*self._each("_project", x))
+
+    def _tangent(self, x, v):
+        return self.join(*self._each("_tangent", x, v))
+
+    def _offset(self, x):
+        return jnp.max(jnp.stack(self._each("_offset", x)))
+
+    def _random_point(self, key):
+        keys = jr.split(key, len(self.manifolds))
+        parts = [m._random_point(k) for m, k in zip(self.manifolds, keys, strict=True)]
+        return self.join(*parts)
+
+    def frame(self, x: Point) -> Float[Array, "m ..."]:
+        """The frames of the factors, side by side."""
+        return block_diag(*(frame.reshape(len(frame), -1) for frame in self._each("frame", x)))
+
+    def coordinate_laplacian(self, x):
+        """The ones of the factors."""
+        return self.join(*self._each("coordinate_laplacian", x))
+
+    def log_volume(self):
+        """Sum over the factors, if they are all compact."""
+        for manifold in self.manifolds:
+            if not isinstance(manifold, AbstractCompactManifold):
+                raise ValueError(f"{self} is not compact ({manifold} is not): it has no volume.")
+        return sum(manifold.log_volume() for manifold in self.manifolds)
+
+    def __str__(self) -> str:
+        return f"Product({', '.join(str(manifold) for manifold in self.manifolds)})"

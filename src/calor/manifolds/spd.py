@@ -1,0 +1,155 @@
+r"""Symmetric positive definite matrices with the affine-invariant metric tr(X^-1 U X^-1 V).
+
+Congruence X -> A X A^T is an isometry for every invertible A.  With X = L L^T (Cholesky) it carries
+X to the identity, where geodesics are exp(tS): every verb is one Cholesky factorization and one
+eigendecomposition.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from .._checks import is_concrete, positive_integer
+from .._numerics import coth_remainder, log_sinhc
+from .._types import Point
+from ._symmetric import log_eigenvalues, log_norm, symmetric_exp, symmetric_log
+from .base import AbstractSymmetricSpace
+
+
+class SPD(AbstractSymmetricSpace):
+    """Symmetric positive definite n x n matrices, affine-invariant; dimension n(n+1)/2."""
+
+    size: int = eqx.field(static=True)
+    dim: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, n: int):
+        """The manifold of `n` x `n` matrices."""
+        self.size = positive_integer(n, "n", "SPD")
+        self.dim = n * (n + 1) // 2
+        self.shape = (n, n)
+
+    def _exp(self, x, v):
+        factor = jnp.linalg.cholesky(x)
+        return _congruence(factor, symmetric_exp(_whiten(factor, v)))
+
+    def _log(self, x, y):
+        factor = jnp.linalg.cholesky(x)
+        return _congruence(factor, symmetric_log(_whiten(factor, y)))
+
+    def _dist(self, x, y):
+        return log_norm(_whiten(jnp.linalg.cholesky(x), y))
+
+    def _inner(self, x, u, v):
+        factor = jnp.linalg.cholesky(x)
+        return jnp.sum(_whiten(factor, u) * _whiten(factor, v))
+
+    def _project(self, x):
+        # The nearest symmetric matrix, eigenvalues lifted to a thousandth of rounding.
+        w, q = jnp.linalg.eigh(_symmetric_part(x))
+        floor = jnp.finfo(x.dtype).eps * jnp.maximum(jnp.max(jnp.abs(w)), 1e-30)
+        return jnp.where(w[0] > floor, _symmetric_part(x), (q * jnp.maximum(w, floor)) @ q.T)
+
+    def _tangent(self, x, v):
+        return _symmetric_part(v)
+
+    def _offset(self, x):
+        asymmetry = jnp.max(jnp.abs(x - x.T))
+        scale = jnp.maximum(jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny)
+        lowest = jnp.linalg.eigvalsh(_symmetric_part(x) / scale)[0]
+        return asymmetry / scale + jnp.maximum(-lowest, 0.0)
+
+    def check_point(self, x: Point, name: str = "x") -> Point:
+        """`x` as an array; an error says what is wrong if it is not symmetric positive definite."""
+        x = self._check_shape(x, name)
+        if is_concrete(x):
+            values = np.asarray(x, dtype=np.float64)
+            scale = np.max(np.abs(values))
+            asymmetry = np.max(np.abs(values - values.T))
+            if asymmetry > 1e-4 * scale:
+                raise ValueError(
+                    f"{name} is not on {self}: it is not symmetric, entries differ by up to "
+                    f"{asymmetry:.3g}. Use (x + x.T) / 2 if that was meant."
+                )
+            lowest = np.linalg.eigvalsh((values + values.T) / 2)[0]
+            if not lowest > 0:
+                raise ValueError(
+                    f"{name} is not on {self}: it is not positive definite, its smallest "
+                    f"eigenvalue is {lowest:.3g}. Add a multiple of the identity, or use "
+                    "project(x)."
+                )
+        return x
+
+    def _random_point(self, key):
+        noise = jr.normal(key, self.shape)
+        # Diagonal of variance 1, off-diagonal 1/2: a standard Gaussian for the norm tr(S^2).
+        return symmetric_exp(_symmetric_part(noise))
+
+    def frame(self, x: Point) -> Float[Array, "m n n"]:
+        """L S L^T for an orthonormal basis S of the symmetric matrices, x = L L^T."""
+        factor = jnp.linalg.cholesky(x)
+        basis = jnp.asarray(_symmetric_basis(self.size), x.dtype)
+        return jnp.einsum("ia,mab,jb->mij", factor, basis, factor)
+
+    def coordinate_laplacian(self, x):
+        """(n + 1)/2 x, so that E tr X_t grows like exp((n + 1) t / 2)."""
+        return (self.size + 1) / 2 * x
+
+    def kernel_coordinates(self, x, x0):
+        """The logarithms r of the eigenvalues of x relative to x0, in increasing order.
+
+        With x0 = L L^T, L^-1 x L^-T = Q diag(e^r) Q^T and A = L Q, the unit tangent vector at x
+        along which r_i grows is e^{r_i} a_i a_i^T, with a_i the columns of A.
+        """
+        factor = jnp.linalg.cholesky(x0)
+        w, q = jnp.linalg.eigh(_whiten(factor, x), symmetrize_input=False)
+        r, columns = log_eigenvalues(w), factor @ q
+        return r, lambda slope: (columns * (jnp.exp(r) * slope)) @ columns.T
+
+    def log_distortion(self, y):
+        """Sum over pairs of log(sinh(x/2) / (x/2)), x the difference of two log-eigenvalues."""
+        return jnp.sum(log_sinhc(self._pairs(y) / 2))
+
+    def first_order(self, y):
+        """-|rho|^2 - (1/8) sum over pairs of (2/x) coth(x/2) - 4/x^2."""
+        n = self.size
+        return -n * (n * n - 1) / 48 - jnp.sum(coth_remainder(self._pairs(y) / 2)) / 8
+
+    def scalar_curvature(self):
+        """-n(n - 1)(n + 2)/8."""
+        n = self.size
+        return -n * (n - 1) * (n + 2) / 8
+
+    def _pairs(self, r):
+        i, j = np.triu_indices(self.size, 1)
+        return r[i] - r[j]
+
+    def __str__(self) -> str:
+        return f"SPD({self.size})"
+
+
+def _symmetric_part(x):
+    return (x + x.T) / 2
+
+
+def _whiten(factor, v):
+    """L^-1 V L^-T."""
+    half = solve_triangular(factor, v, lower=True)
+    return _symmetric_part(solve_triangular(factor, half.T, lower=True))
+
+
+def _congruence(factor, s):
+    return _symmetric_part(factor @ s @ factor.T)
+
+
+def _symmetric_basis(n):
+    basis = []
+    for i in range(n):
+        for j in range(i + 1):
+            element = np.zeros((n, n))
+            element[i, j] = element[j, i] = 1.0 if i == j else np.sqrt(0.5)
+            basis.append(element)
+    return np.stack(basis)

@@ -1,0 +1,107 @@
+"""The unit sphere S^n in R^(n+1)."""
+
+import math
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from .._checks import positive_integer
+from .._numerics import cot_remainder, safe_norm, sinc
+from .._types import Point, Scalar, Tangent
+from .base import AbstractCompactManifold, AbstractSymmetricSpace
+
+
+class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
+    """The unit sphere of dimension n; points are unit vectors of R^(n+1)."""
+
+    dim: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, n: int):
+        """The unit sphere of dimension `n`."""
+        self.dim = positive_integer(n, "n", "Sphere")
+        self.shape = (self.dim + 1,)
+
+    def _exp(self, x, v):
+        v = self._tangent(x, v)
+        length = safe_norm(v)
+        return self._project(jnp.cos(length) * x + sinc(length) * v)
+
+    def _log(self, x, y):
+        direction, sine, cosine = self.polar(x, y)
+        tiny = jnp.asarray(1e-12, x.dtype)
+        off_axis = sine > tiny
+        # Exactly opposite points are joined by geodesics in all directions: take one of them.
+        away = self._tangent(x, jnp.zeros_like(x).at[jnp.argmin(jnp.abs(x))].set(1.0))
+        direction = jnp.where(off_axis | (cosine > 0), direction, jnp.pi * away / safe_norm(away))
+        sine = jnp.where(off_axis, sine, 1.0)
+        return direction * jnp.where(off_axis, jnp.arctan2(sine, cosine) / sine, 1.0)
+
+    def _dist(self, x, y):
+        _, sine, cosine = self.polar(x, y)
+        return jnp.arctan2(sine, cosine)
+
+    def _inner(self, x, u, v):
+        return jnp.sum(u * v)
+
+    def _project(self, x):
+        norm = safe_norm(x)
+        pole = jnp.zeros_like(x).at[0].set(1.0)  # every point is nearest to the origin: take one
+        return jnp.where(norm > 0, x / jnp.where(norm > 0, norm, 1.0), pole)
+
+    def _tangent(self, x, v):
+        # Dividing by x.x keeps this exact for an x whose norm is off by rounding.
+        return v - x * (jnp.sum(x * v) / jnp.sum(x * x))
+
+    def _offset(self, x):
+        return jnp.abs(safe_norm(x) - 1)
+
+    def _random_point(self, key):
+        return self._project(jr.normal(key, self.shape))
+
+    def polar(self, x: Point, y: Point) -> tuple[Tangent, Scalar, Scalar]:
+        """The part of y orthogonal to x, its length sin r, and cos r, for r = dist(x, y).
+
+        The orthogonal part is taken of y - x or of y + x, whichever is short: differences of
+        neighbouring numbers are exact, so sin r keeps its relative accuracy at both ends.
+        """
+        cosine = jnp.sum(x * y)
+        side = jnp.where(cosine > 0, 1.0, -1.0).astype(x.dtype)
+        direction = self._tangent(x, y - side * x)
+        return direction, safe_norm(direction), cosine
+
+    def frame(self, x: Point) -> Float[Array, "m ..."]:
+        """The columns of the projector I - x x^T."""
+        return jnp.eye(self.dim + 1, dtype=x.dtype) - jnp.outer(x, x)
+
+    def coordinate_laplacian(self, x):
+        """The vector -n x: coordinates are eigenfunctions of the Laplacian."""
+        return -self.dim * x
+
+    def log_volume(self):
+        """log of 2 pi^((n+1)/2) / Gamma((n+1)/2)."""
+        half = (self.dim + 1) / 2
+        return jnp.asarray(math.log(2) + half * math.log(math.pi) - math.lgamma(half))
+
+    def kernel_coordinates(self, x, x0):
+        """The distance."""
+        direction, sine, cosine = self.polar(x, x0)
+        toward = direction / jnp.where(sine > 0, sine, 1.0)
+        return jnp.arctan2(sine, cosine)[None], lambda slope: -slope[0] * toward
+
+    def log_distortion(self, y):
+        """(n - 1) log(sin r / r)."""
+        return (self.dim - 1) * jnp.log(jnp.maximum(sinc(y[0]), 1e-30))
+
+    def first_order(self, y):
+        """(n-1)^2/4 - (n-1)(n-3)/4 (1/r - cot r)/r."""
+        n = self.dim
+        # Beyond 3.1 the law is far from valid; the clip keeps it finite at the antipode.
+        bracket = cot_remainder(jnp.minimum(y[0], 3.1))
+        return (n - 1) ** 2 / 4 - (n - 1) * (n - 3) / 4 * bracket
+
+    def scalar_curvature(self):
+        """n(n - 1)."""
+        return float(self.dim * (self.dim - 1))

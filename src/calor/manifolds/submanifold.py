@@ -1,0 +1,435 @@
+r"""A manifold given only by its equations: {x in R^N : f(x) = 0} with an ambient metric g(x).
+
+The paper's equation (submanifold-def).  Everything is derived from f and g by automatic
+differentiation.  With J = df, the orthogonal projector to the tangent space, equation
+(projection-def), and the geodesic equation x'' = a(x, x') are
+
+    P = I - g^{-1} J^T (J g^{-1} J^T)^{-1} J,
+    a(x, v) = -Gamma(v, v) - g^{-1} J^T (J g^{-1} J^T)^{-1} [d^2 f(v, v) - J Gamma(v, v)],
+
+Gamma the Christoffel symbols of g.  Along a tangent frame e_j the Laplacian of the coordinates is
+sum_j a(x, e_j), and `calor.calculus` makes the operators of equation (fp-coords) from the two.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Array, Float
+
+from .._checks import is_concrete, positive_integer, random_key
+from .._numerics import safe_sqrt
+from .._types import Key, Point, Scalar, Tangent
+from . import _solvers
+from .base import TOLERANCE, AbstractCompactManifold
+
+# A Jacobian whose smallest singular value is below this part of its usual size counts as singular.
+RANK_TOLERANCE = 1e-3
+# Points the constructor looks for on the manifold, to measure it and to start random walks from.
+ANCHORS = 32
+# Steps of the random walk to a uniform point.  Each is about as long as the manifold is wide and
+# multiplies the distance to the uniform law by 0.2 on the sphere, by 0.6 on slender shapes.
+WALK = 24
+
+
+class Submanifold(AbstractCompactManifold):
+    """The points of R^N where a function vanishes, with the metric of the ambient space.
+
+    The uniform law and the volume are those of a compact, connected manifold: a random walk does
+    not jump between components.  With `constraint=None` the manifold is an open subset of R^N, the
+    domain of `metric`, and has neither.
+
+    Geodesics are integrated by `steps` steps of Runge-Kutta; `log` and `dist` shoot for them and
+    find the one that the straight line between the points leads to.
+    """
+
+    constraint: Callable | None = eqx.field(static=True)
+    metric: Callable | None = eqx.field(static=True)
+    steps: int = eqx.field(static=True)
+    dim: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+    # What the constructor measured.  Static numbers and not arrays: a manifold has no parameters
+    # that an optimizer could find.
+    _slopes: tuple[float, ...] = eqx.field(static=True)  # usual length of each row of J
+    _anchors: tuple[tuple[float, ...], ...] = eqx.field(static=True)
+    _width: float = eqx.field(static=True)  # root mean square Riemannian distance to the middle
+    _walk_steps: int = eqx.field(static=True)  # Runge-Kutta steps for one step of the random walk
+
+    def __init__(
+        self,
+        constraint: Callable[[Point], Array] | None,
+        ambient_dim: int,
+        metric: Callable[[Point], Float[Array, "N N"]] | None = None,
+        *,
+        steps: int = 64,
+    ):
+        """The zero set of a function.
+
+        Args:
+            constraint: function f of a point (N,) with one value or a vector of k < N values,
+                written with `jax.numpy`; None for an open subset of R^N.
+            ambient_dim: the dimension N of the ambient space.
+            metric: function of a point (N,) that returns the symmetric positive definite matrix
+                (N, N) of the ambient metric there; None for the Euclidean one.
+            steps: Runge-Kutta steps for one geodesic of `exp`.
+        """
+        n = positive_integer(ambient_dim, "ambient_dim", "Submanifold")
+        self.constraint, self.metric, self.shape = constraint, metric, (n,)
+        self.steps = positive_integer(steps, "steps", "Submanifold")
+        if metric is not None:
+            _check_output(metric, "metric", n, lambda shape: shape == (n, n), f"shape {(n, n)}")
+        self._slopes, self._anchors, self._width, self._walk_steps = (), (), 1.0, self.steps
+        self.dim = n
+        if constraint is not None:
+            described = "one value or a vector of values"
+            shape = _check_output(constraint, "constraint", n, lambda s: len(s) < 2, described)
+            count = math.prod(shape)
+            self.dim = n - count
+            if not 0 < count < n:
+                raise ValueError(
+                    f"Submanifold: {count} equations in {n} dimensions leave a set of dimension "
+                    f"{self.dim}; give between 1 and {n - 1} equations, or constraint=None."
+                )
+            self._slopes = (1.0,) * count
+            with jax.ensure_compile_time_eval():
+                self._survey()
+
+    def _survey(self):
+        """Find some points of the manifold, and measure it and its equations there."""
+        normals = jr.normal(jr.key(0), (4 * ANCHORS, *self.shape))
+
+        def search(x):
+            y, _ = _solvers.closest_point(self._equations, x, x, self._width)
+            return y, self._offset(y)
+
+        found, offsets = map(np.asarray, jax.jit(jax.vmap(search))(normals))
+        anchors = found[offsets <= TOLERANCE][:ANCHORS]
+        if len(anchors) == 0:
+            finite = np.isfinite(np.asarray(jax.vmap(self._equations)(normals))).all()
+            raise ValueError(
+                f"Submanifold: no zero of the constraint was found from {len(found)} standard "
+                f"Gaussian points, where it is {'finite' if finite else 'NaN or infinite'}. Check "
+                "that it has zeros and derivatives; scale it so that the zeros are near the origin."
+            )
+
+        def measure(x):
+            frame = self.frame(x)
+            return self._matrices(x), jax.vmap(lambda e: self._acceleration(x, e))(frame), frame
+
+        middle = anchors.mean(axis=0)
+        spread = np.sqrt(np.mean(np.sum((anchors - middle) ** 2, axis=1)))
+        points = np.concatenate([anchors, middle + spread * np.asarray(normals)])
+        measured = jax.jit(jax.vmap(measure))(points)
+        (jacobians, metrics), accelerations, frames = jax.tree.map(np.asarray, measured)
+        slopes = np.nanmedian(np.linalg.norm(jacobians[len(anchors) :], axis=2), axis=0)
+        self._slopes = tuple(np.where(slopes > 0, slopes, 1.0).tolist())
+        for x, jacobian, metric in zip(anchors, jacobians, metrics, strict=False):
+            self._check_matrices(x, "x", jacobian / np.asarray(self._slopes)[:, None], metric)
+        self._anchors = tuple(map(tuple, anchors.astype(float).tolist()))
+        metrics = metrics[: len(anchors)]
+        chords = anchors[:, None] - anchors[None]
+        squared = np.einsum("xyi,xij,xyj->xy", chords, metrics, chords)
+        self._width = float(np.sqrt(squared.mean() / 2))
+        lengths = [
+            np.einsum("xei,xij,xej->xe", a[: len(anchors)], metrics, a[: len(anchors)])
+            for a in (accelerations, frames)
+        ]
+        bend = np.sqrt(np.max(lengths[0] / np.maximum(lengths[1], 0.1) ** 2))
+        # Four Runge-Kutta steps per radian of the tightest bend, for the longest usual steps.
+        self._walk_steps = int(np.clip(12 * self._width * bend, 16, 512))
+
+    # Equations, projector, geodesic equation.
+
+    def _equations(self, x):
+        """The values f(x), each divided by the usual length of its gradient."""
+        return jnp.atleast_1d(self.constraint(x)) / jnp.asarray(self._slopes, x.dtype)
+
+    def _jacobian(self, x):
+        return jax.jacrev(self._equations)(x)
+
+    def _raise(self, x, covectors):
+        """g^{-1} times one or more covectors (columns)."""
+        if self.metric is None:
+            return covectors
+        return cho_solve((jnp.linalg.cholesky(self.metric(x)), True), covectors)
+
+    def _normal(self, x, jacobian, values):
+        """The shortest ambient vector w with J w = values: g^{-1} J^T (J g^{-1} J^T)^{-1} values."""
+        raised = self._raise(x, jacobian.T)
+        gram = jacobian @ raised
+        if gram.shape == (1, 1):  # by hand: a call to LAPACK would dominate the cost of `exp`
+            return raised @ (values / gram[0, 0])
+        return raised @ cho_solve((jnp.linalg.cholesky(gram), True), values)
+
+    def _acceleration(self, x, v):
+        """The second derivative a(x, v) of the geodesic through x with velocity v."""
+        acceleration = jnp.zeros_like(x)
+        if self.metric is not None:
+            _, change = jax.jvp(self.metric, (x,), (v,))
+            slope = jax.grad(lambda y: v @ self.metric(y) @ v)(x)
+            acceleration = -self._raise(x, change @ v - slope / 2)
+        if self.constraint is None:
+            return acceleration
+        jacobian = self._jacobian(x)
+        along = lambda y: jax.jvp(self._equations, (y,), (v,))[1]
+        _, bending = jax.jvp(along, (x,), (v,))
+        return acceleration - self._normal(x, jacobian, bending + jacobian @ acceleration)
+
+    def projector(self, x: Point) -> Float[Array, "N N"]:
+        """The matrix P(x) of the orthogonal projection to the tangent space at x."""
+        return self._projector(self.check_point(x))
+
+    def _projector(self, x):
+        identity = jnp.eye(x.size, dtype=x.dtype)
+        if self.constraint is None:
+            return identity
+        jacobian = self._jacobian(x)
+        return identity - self._normal(x, jacobian, jacobian)
+
+    def frame(self, x: Point) -> Float[Array, "N N"]:
+        """The columns of P L^{-T}, with g = L L^T: they depend smoothly on x."""
+        projector = self._projector(x)
+        if self.metric is None:
+            return projector
+        return solve_triangular(jnp.linalg.cholesky(self.metric(x)), projector.T, lower=True)
+
+    def coordinate_laplacian(self, x):
+        """Sum of the geodesic accelerations along a frame; Euclidean: mean curvature vector."""
+        return jnp.sum(jax.vmap(lambda e: self._acceleration(x, e))(self.frame(x)), axis=0)
+
+    def _metric(self, x):
+        return jnp.eye(x.size, dtype=x.dtype) if self.metric is None else self.metric(x)
+
+    def _inner(self, x, u, v):
+        return u @ v if self.metric is None else u @ self.metric(x) @ v
+
+    def _tangent(self, x, v):
+        if self.constraint is None:
+            return v
+        jacobian = self._jacobian(x)
+        return v - self._normal(x, jacobian, jacobian @ v)
+
+    def _offset(self, x):
+        if self.constraint is None:
+            return jnp.zeros((), x.dtype)
+        return _solvers.newton_distance(self._equations, x)
+
+    # Geodesics and the closest point.
+
+    @eqx.filter_jit
+    def _exp(self, x, v):
+        return self._flow(x, v, self.steps)
+
+    def _flow(self, x, v, steps):
+        x = _solvers.runge_kutta(self._acceleration, x, self._tangent(x, v), steps)
+        if self.constraint is not None:
+            for _ in range(2):  # so close to the manifold that Newton steps are projections
+                x = x - self._normal(x, self._jacobian(x), self._equations(x))
+        return x
+
+    def shoot(self, x: Point, y: Point) -> tuple[Tangent, Scalar]:
+        """The initial velocity of a geodesic from x to y, and by how far it misses y.
+
+        `log` is the same with an error if the miss, a Riemannian length at y, is not small.
+        """
+        return self._shoot(self.check_point(x), self.check_point(y, "y"))
+
+    @eqx.filter_jit
+    def _shoot(self, x, y):
+        # Any bases of the two tangent spaces will do; `_exp` projects its velocity anyway.
+        basis, end_basis = map(jax.lax.stop_gradient, (self._basis(x), self._basis(y)))
+        miss = lambda coordinates: self._exp(x, basis @ coordinates) - y
+
+        def solve(_, start):
+            factor = jnp.linalg.cholesky(self._metric(y))
+            scale = safe_sqrt(self._inner(y, y, y))
+            return _solvers.least_squares(lambda c: factor.T @ miss(c), start, scale)
+
+        # The straight line, with the length it has in the metric: coordinates may be distorted.
+        chord = y - x
+        along = x + jnp.linspace(1 / 32, 31 / 32, 16, dtype=x.dtype)[:, None] * chord
+        length = jnp.mean(jax.vmap(lambda z: safe_sqrt(self._inner(z, chord, chord)))(along))
+        start = self._tangent(x, chord)
+        start_length = safe_sqrt(self._inner(x, start, start))
+        start = basis.T @ start * (length / jnp.where(start_length > 0, start_length, 1.0))
+        start = jax.lax.stop_gradient(start)
+        # Near y the tangential part of the miss is a chart, so this system is square.
+        system = lambda coordinates: end_basis.T @ miss(coordinates)
+        coordinates = jax.lax.custom_root(system, start, solve, _solvers.linear_solve)
+        v = self._tangent(x, basis @ coordinates)
+        gap = jax.lax.stop_gradient(self._exp(x, v) - y)
+        return v, safe_sqrt(self._inner(y, gap, gap))
+
+    def _basis(self, x):
+        """An orthonormal basis (columns) of the tangent space; it jumps from point to point."""
+        if self.constraint is None:
+            return jnp.eye(x.size, dtype=x.dtype)
+        return jnp.linalg.qr(self._jacobian(x).T, mode="complete")[0][:, x.size - self.dim :]
+
+    def _log(self, x, y):
+        v, gap = self._shoot(x, y)
+        length, size = safe_sqrt(self._inner(x, v, v)), safe_sqrt(self._inner(y, y, y))
+        rounding = 100 * float(jnp.finfo(x.dtype).eps)
+        failed = ~(gap <= TOLERANCE * length + rounding * size)
+        advice = "Use points closer together, more `steps`, or shoot(x, y) to see the miss."
+        if not is_concrete(x, y, failed):
+            return eqx.error_if(v, failed, f"{self}: no geodesic found from x to y. {advice}")
+        if bool(failed):
+            raise ValueError(
+                f"{self}: no geodesic found from x = {x} to y = {y}: the best one has length "
+                f"{float(length):.3g} and misses y by {float(gap):.3g}. {advice}"
+            )
+        return v
+
+    def _dist(self, x, y):
+        v = self._log(x, y)
+        return safe_sqrt(self._inner(x, v, v))
+
+    @eqx.filter_jit
+    def _project(self, x):
+        if self.constraint is None:
+            return x
+
+        def conditions(state):  # for a minimum of |y - x|^2 / 2 + multiplier . f(y)
+            y, multiplier = state
+            values, pullback = jax.vjp(self._equations, y)
+            return y - x + pullback(multiplier)[0], values
+
+        def solve(_, start):
+            y, _ = _solvers.closest_point(self._equations, x, start[0], self._width)
+            # Newton's method can fail far from the manifold: begin again at a point on it.
+            anchors = jnp.asarray(self._anchors, x.dtype)
+            nearest = anchors[jnp.argmin(jnp.sum((anchors - x) ** 2, axis=1))]
+            y = jnp.where(self._offset(y) <= TOLERANCE, y, nearest)
+            return _solvers.closest_point(self._equations, x, y, self._width)
+
+        start = (x, jnp.zeros(x.size - self.dim, x.dtype))
+        return jax.lax.custom_root(conditions, start, solve, _solvers.linear_solve)[0]
+
+    # Uniform points and volume.
+
+    @eqx.filter_jit
+    def _random_point(self, key):
+        """The end of a random walk whose steps are exp of Gaussian tangent vectors.
+
+        The geodesic flow preserves the Liouville measure (volume times Lebesgue measure of
+        velocities), and the reversed flow has the same law.  So the walk is reversible with
+        respect to the volume, without a Metropolis correction, and forgets its start
+        geometrically fast when its steps are as long as the manifold is wide.
+        """
+        if self.constraint is None:
+            raise ValueError(
+                f"{self}: an open set has no uniform law. Draw points in coordinates of your own."
+            )
+        start_key, walk_key = jr.split(key)
+        scale = 1.5 * self._width / math.sqrt(self.dim)
+
+        def step(x, key):
+            frame = self.frame(x)
+            v = scale * jr.normal(key, frame.shape[:1], x.dtype) @ frame
+            return self._flow(x, v, self._walk_steps), None
+
+        start = jr.choice(start_key, jnp.asarray(self._anchors))
+        return jax.lax.scan(step, start, jr.split(walk_key, WALK))[0]
+
+    def volume(self, key: Key, points: int = 8192) -> tuple[Scalar, Scalar]:
+        """Monte Carlo estimate of the Riemannian volume, and its standard error.
+
+        From the fraction of pairs of uniform points that are close to each other, in chordal
+        distance.  About one per cent up to dimension six; beyond, too few points are close.
+
+        Args:
+            key: random key.
+            points: number of uniform points; rounded down to a multiple of 16.
+        """
+        owner = f"{self}.volume"
+        size = positive_integer(points, "points", owner, at_least=256) // 16
+        return self._volume(random_key(key, owner), size)
+
+    @eqx.filter_jit
+    def _volume(self, key, size):
+        blocks = jax.vmap(self._random_point)(jr.split(key, (16, size)).reshape(-1))
+        squared_chord = lambda x, y: self._inner((x + y) / 2, y - x, y - x)
+        return _solvers.volume_from_pairs(blocks.reshape(16, size, -1), squared_chord, self.dim)
+
+    def log_volume(self):
+        """The logarithm of `volume` for one fixed key, computed at the first call."""
+        return jnp.asarray(_log_volume(self))
+
+    # Checks.
+
+    def check_point(self, x: Point, name: str = "x") -> Point:
+        """`x` as an array; an error says what is wrong with it if it is no point of the manifold."""
+        x = self._check_shape(x, name)
+        if is_concrete(x):
+            offset, matrices = self._inspect(x)
+            if not float(offset) <= TOLERANCE:
+                raise ValueError(
+                    f"{name} is not on {self}: it is {float(offset):.3g} away from it (tolerance "
+                    f"{TOLERANCE:g}). Use project(x) if that was meant."
+                )
+            self._check_matrices(x, name, *map(np.asarray, matrices))
+        return x
+
+    @eqx.filter_jit
+    def _inspect(self, x):
+        return self._offset(x), self._matrices(x)
+
+    def _matrices(self, x):
+        jacobian = jnp.eye(x.size) if self.constraint is None else self._jacobian(x)
+        return jacobian, self._metric(x)
+
+    def _check_matrices(self, x, name, jacobian, metric):
+        """Raise an error if the Jacobian of the constraint or the metric is degenerate at x."""
+        smallest = np.linalg.svd(jacobian, compute_uv=False)[-1]
+        if not smallest > RANK_TOLERANCE:
+            raise ValueError(
+                f"{self}: the constraint is singular at {name} = {x}: the smallest singular value "
+                f"of its Jacobian is {smallest:.3g} times the usual one. Equations must be "
+                "independent, not squared, and the set smooth at the point."
+            )
+        problem = ""
+        if not np.isfinite(metric).all():
+            problem = "not finite"
+        elif np.abs(metric - metric.T).max() > 1e-4 * np.abs(metric).max():
+            problem = "not symmetric"
+        elif not np.linalg.eigvalsh(metric)[0] > 0:
+            problem = "not positive definite"
+        if problem:
+            raise ValueError(
+                f"{self}: the metric is {problem} at {name} = {x}, where it is {metric.tolist()}. "
+                "Correct the metric, or use points inside its domain."
+            )
+
+    def __str__(self) -> str:
+        return f"Submanifold(dim {self.dim} in R^{self.shape[0]})"
+
+
+def _check_output(function, name, n, accept, described):
+    """The shape of what a function of a point of R^n returns; errors if it is no such function."""
+    if not callable(function):
+        raise ValueError(f"Submanifold: {name} must be a function of a point, got {function!r}.")
+    try:
+        output = jax.eval_shape(function, jax.ShapeDtypeStruct((n,), jnp.result_type(float)))
+    except Exception as error:
+        raise ValueError(
+            f"Submanifold: {name} cannot be evaluated at an array of shape ({n},): {error} "
+            "Write it with jax.numpy, for one point."
+        ) from error
+    if not hasattr(output, "shape") or not jnp.issubdtype(output.dtype, jnp.floating):
+        raise ValueError(f"Submanifold: {name} must return real numbers, got {output}.")
+    if not accept(output.shape):
+        raise ValueError(f"Submanifold: {name} must return {described}, got shape {output.shape}.")
+    return output.shape
+
+
+@functools.lru_cache(maxsize=64)
+def _log_volume(manifold):
+    with jax.ensure_compile_time_eval():
+        return math.log(float(manifold.volume(jr.key(0))[0]))

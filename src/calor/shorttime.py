@@ -1,0 +1,159 @@
+r"""Short-time laws: approximate heat kernels that are good for small t.
+
+They all have the form p = G_t e^{correction}, G_t = (4 pi t)^(-n/2) exp(-dist^2 / 4t):
+
+| law | correction | error of log p inside the cut locus |
+|---|---|---|
+| `Varadhan` | 0 | O(1) |
+| `ZerothOrder` | -(1/2) log D | O(t) |
+| `SchwingerDeWitt` | -(1/2) log D + t R/6, R the scalar curvature | O(t) |
+| `FirstOrder` | -(1/2) log D + t u_1/u_0 | O(t^2) |
+| `Parametrix` | -(1/2) log D + log(1 + t u_1/u_0 + ... + t^k u_k/u_0) | O(t^(k+1)) |
+
+equations (approx-warped), (approx-0th), (approx-sd), (approx-series) of the paper.  None of them
+knows of a second geodesic: near a cut locus they are wrong at every t.
+
+Draws come from a geodesic random walk, which converges to Brownian motion itself.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from ._checks import positive_integer
+from ._types import Scalar
+from .heat import AbstractHeatKernel, separate_log_probs
+from .manifolds import (
+    AbstractManifold,
+    AbstractSymmetricSpace,
+    Euclidean,
+    Hyperbolic,
+    Sphere,
+    Torus,
+)
+from .parametrix import parametrix
+
+# Steps of the geodesic random walk.
+_WALK = 24
+# Power series in r converge for r < pi; 32 terms have 4 digits at this radius, and the ratios
+# u_k / u_0 are held constant beyond it.
+_RADIUS, _TERMS = 2.7, 32
+
+
+class Varadhan(AbstractHeatKernel):
+    """The Gaussian of the geodesic distance, on any manifold; its score is log_x(x0) / 2t."""
+
+    manifold: AbstractManifold
+
+    def _log_prob(self, t, x, x0):
+        distance = self.manifold._dist(x, x0)
+        return -(distance**2) / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
+
+    def _score(self, t, x, x0):
+        return self.manifold._log(x, x0) / (2 * t)
+
+    def _sample(self, t, x0, key):
+        return geodesic_random_walk(self.manifold, t, x0, key)
+
+    def _log_probs(self, t, x, sources):
+        return separate_log_probs(self, t, x, sources)
+
+
+class AbstractCorrectedGaussian(AbstractHeatKernel):
+    """A short-time law on a symmetric space, given by its correction in kernel coordinates."""
+
+    manifold: eqx.AbstractVar[AbstractSymmetricSpace]
+
+    @abstractmethod
+    def _correction(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
+        """log p - log G_t."""
+
+    def _log_prob(self, t, x, x0):
+        y, _ = self.manifold.kernel_coordinates(x, x0)
+        gaussian = -jnp.sum(y * y) / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
+        return gaussian + self._correction(t, y)
+
+    def _score(self, t, x, x0):
+        y, lift = self.manifold.kernel_coordinates(x, x0)
+        return lift(-y / (2 * t) + jax.grad(self._correction, 1)(t, y))
+
+    def _sample(self, t, x0, key):
+        return geodesic_random_walk(self.manifold, t, x0, key)
+
+    def _log_probs(self, t, x, sources):
+        return separate_log_probs(self, t, x, sources)
+
+
+class ZerothOrder(AbstractCorrectedGaussian):
+    """D^(-1/2) G_t: the volume distortion of the exponential map taken into account."""
+
+    manifold: AbstractSymmetricSpace
+
+    def _correction(self, t, y):
+        return -self.manifold.log_distortion(y) / 2
+
+
+class SchwingerDeWitt(AbstractCorrectedGaussian):
+    """D^(-1/2) G_t exp(t R / 6), with R the scalar curvature."""
+
+    manifold: AbstractSymmetricSpace
+
+    def _correction(self, t, y):
+        return -self.manifold.log_distortion(y) / 2 + t * self.manifold.scalar_curvature() / 6
+
+
+class FirstOrder(AbstractCorrectedGaussian):
+    """D^(-1/2) G_t exp(t u_1/u_0), u_1/u_0 in closed form on every symmetric space of calor."""
+
+    manifold: AbstractSymmetricSpace
+
+    def _correction(self, t, y):
+        return -self.manifold.log_distortion(y) / 2 + t * self.manifold.first_order(y)
+
+
+class Parametrix(AbstractCorrectedGaussian):
+    """G_t (u_0 + u_1 t + ... + u_k t^k) on spheres, hyperbolic and flat spaces."""
+
+    manifold: AbstractSymmetricSpace
+    order: int = eqx.field(static=True)
+    coefficients: tuple[tuple[float, ...], ...] = eqx.field(static=True)
+    """Coefficients of r^(2j) in u_1/u_0, ..., u_k/u_0."""
+
+    def __init__(self, manifold: AbstractSymmetricSpace, order: int = 3):
+        """The expansion up to the power `order` of t."""
+        curvature = {Sphere: 1, Hyperbolic: -1, Euclidean: 0, Torus: 0}.get(type(manifold))
+        if curvature is None:
+            raise ValueError(
+                f"Parametrix: known for Sphere, Hyperbolic, Euclidean and Torus, got {manifold}; "
+                "FirstOrder has the first order on every symmetric space."
+            )
+        self.manifold = manifold
+        self.order = positive_integer(order, "order", "Parametrix", at_least=0)
+        series = parametrix(manifold.dim, curvature, self.order, _TERMS) if curvature else ()
+        self.coefficients = tuple(tuple(float(c) for c in ratio) for ratio in series[1:])
+
+    def _correction(self, t, y):
+        zeroth = -self.manifold.log_distortion(y) / 2
+        if not self.coefficients:  # flat: the Gaussian is exact
+            return zeroth
+        squared = jnp.minimum(jnp.sum(y * y), _RADIUS**2)
+        total = jnp.ones_like(t)
+        for k, series in enumerate(self.coefficients, start=1):
+            ratio = jnp.polyval(jnp.asarray(series[::-1], y.dtype), squared, unroll=8)
+            total = total + ratio * t**k
+        # In hyperbolic space the terms alternate: at large t the sum may leave its range.
+        return zeroth + jnp.log(jnp.maximum(total, 1e-6))
+
+
+def geodesic_random_walk(manifold: AbstractManifold, t, x0, key):
+    """Brownian motion for a time t in steps of Gaussian tangent vectors."""
+    length = jnp.sqrt(2 * t / _WALK)
+
+    def step(x, step_key):
+        return manifold._exp(x, length * manifold.random_tangent(step_key, x)), None
+
+    return jax.lax.scan(step, x0, jr.split(key, _WALK))[0]
