@@ -13,6 +13,7 @@ from .manifolds import Hyperbolic as Hyperbolic
 from .manifolds import Product as Product
 from .manifolds import Quotient as Quotient
 from .manifolds import Sphere as Sphere
+from .manifolds import Submanifold as Submanifold
 from .manifolds import Torus as Torus
 from .shorttime import FirstOrder as FirstOrder
 from .shorttime import Parametrix as Parametrix

@@ -41,8 +41,9 @@ def real_array(value: object, name: str, shape: tuple[int, ...], owner: str) -> 
         raise ValueError(
             f"{owner}: {name} must have shape {shape}, got shape {array.shape}.{hint}"
         )
-    if is_concrete(array) and not bool(jnp.all(jnp.isfinite(array))):
-        count = int(jnp.sum(~jnp.isfinite(array)))
+    # NumPy, because inside jax.jit operations of JAX are traced even on known numbers.
+    if is_concrete(array) and not np.all(np.isfinite(np.asarray(array))):
+        count = int(np.sum(~np.isfinite(np.asarray(array))))
         raise ValueError(
             f"{owner}: {name} has {count} entries that are NaN or infinite; clean the data first."
         )

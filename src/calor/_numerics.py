@@ -4,6 +4,8 @@ The argument is guarded, not the result: where a formula would divide by zero it
 argument, and a Taylor polynomial answers instead.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +14,8 @@ from jaxtyping import Array, Float
 
 def safe_sqrt(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The square root of max(x, 0), with derivative zero (instead of infinite) at zero."""
-    positive = x > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
+    not_positive = x <= 0  # false for NaN, which stays NaN
+    return jnp.where(not_positive, 0.0, jnp.sqrt(jnp.where(not_positive, 1.0, x)))
 
 
 def safe_norm(x: Float[Array, "..."]) -> Float[Array, ""]:
@@ -51,10 +53,47 @@ def log_sinhc(x: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(small, series, safe + jnp.log1p(-jnp.exp(-2 * safe)) - jnp.log(2 * safe))
 
 
+def accurate_dot(
+    x: Float[Array, " n"], y: Float[Array, " n"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """x . y as a sum of two floating point numbers, exact to twice the working precision."""
+    exponent, mantissa = (8, 11) if x.dtype == jnp.float32 else (11, 25)
+
+    def split(a):
+        high = jax.lax.reduce_precision(a, exponent, mantissa)
+        return high, a - high
+
+    (x_high, x_low), (y_high, y_low) = split(x), split(y)
+    # Products of halves are exact, so a compiler that fuses multiplication and addition changes
+    # nothing; their sum carries its rounding errors along.
+    terms = jnp.concatenate([x_high * y_high, x_high * y_low, x_low * y_high, x_low * y_low])
+    total, rest = terms[0], jnp.zeros_like(terms[0])
+    for term in terms[1:]:
+        new = total + term
+        part = new - total
+        rest = rest + ((total - (new - part)) + (term - part))
+        total = new
+    return total, rest
+
+
 def wrap_angle(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The representative of an angle in [-pi, pi); derivative one everywhere."""
     turns = jax.lax.stop_gradient(jnp.floor((x + jnp.pi) / (2 * jnp.pi)))
     return x - 2 * jnp.pi * turns
+
+
+def squared_arcsinh(q: Float[Array, "..."]) -> Float[Array, "..."]:
+    """arcsinh(sqrt(q))^2 for q >= 0, which is analytic at q = 0."""
+    small = q < 0.15
+    inner = jnp.where(small, q, 0.0)
+    series = inner * jnp.polyval(jnp.asarray(_ARCSINH_SERIES[::-1], q.dtype), inner, unroll=20)
+    return jnp.where(small, series, jnp.arcsinh(jnp.sqrt(jnp.where(small, 1.0, q))) ** 2)
+
+
+# arcsinh(x)^2 = sum of (-1)^(k+1) (2x)^(2k) / (2 k^2 binom(2k, k))
+_ARCSINH_SERIES = np.array(
+    [(-1) ** (k + 1) * 4.0**k / (2 * k**2 * math.comb(2 * k, k)) for k in range(1, 20)]
+)
 
 
 def coth_remainder(x: Float[Array, "..."]) -> Float[Array, "..."]:

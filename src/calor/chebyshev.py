@@ -5,8 +5,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.fft import dctn
 
-# Coefficients that all together are below this do not matter in float32.
-_SINGLE_PRECISION = 3e-8
+# Coefficients that all together are below this are left out in float32.
+_SINGLE_PRECISION = 3e-7
 
 
 def chebyshev_nodes(n: int) -> np.ndarray:

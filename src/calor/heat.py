@@ -45,13 +45,14 @@ class AbstractHeatKernel(eqx.Module):
         """A draw from p(t, . | x0)."""
 
     @abstractmethod
-    def _log_probs(
+    def _compare(
         self, t: Scalar, x: Point, sources: Float[Array, "m ..."]
-    ) -> tuple[Scalar, Float[Array, " m"]]:
-        """log p(t, x | source) for several sources: the largest, and each one minus it.
+    ) -> tuple[Scalar, Float[Array, " m"], Float[Array, "m ..."]]:
+        """log p(t, x | source) and its score for several sources at once.
 
-        The differences decide which source a point came from; where they can be had more
-        accurately than as differences of large numbers, a kernel does so here.
+        Returns the largest log p, each one minus the largest, and the scores.  The differences
+        decide from which source a point came; a kernel that can have them more accurately than
+        as differences of large numbers does so here, the others use `compare_separately`.
         """
 
     def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
@@ -92,11 +93,12 @@ def _compiled(kernel, method, *arguments):
     return getattr(kernel, method)(*arguments)
 
 
-def separate_log_probs(kernel, t, x, sources):
-    """`_log_probs` by plain differences, for kernels that have nothing better."""
+def compare_separately(kernel, t, x, sources):
+    """`_compare` by evaluating the kernel once for each source."""
     values = jax.vmap(lambda source: kernel._log_prob(t, x, source))(sources)
+    scores = jax.vmap(lambda source: kernel._score(t, x, source))(sources)
     largest = jnp.max(values)
-    return largest, values - largest
+    return largest, values - largest, scores
 
 
 def log_heat_residual(kernel: AbstractHeatKernel, t: Scalar, x: Point, x0: Point) -> Scalar:

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 
 from ._checks import positive_integer
 from ._types import Scalar
-from .heat import AbstractHeatKernel, separate_log_probs
+from .heat import AbstractHeatKernel, compare_separately
 from .manifolds import (
     AbstractManifold,
     AbstractSymmetricSpace,
@@ -50,8 +50,9 @@ class Varadhan(AbstractHeatKernel):
     manifold: AbstractManifold
 
     def _log_prob(self, t, x, x0):
-        distance = self.manifold._dist(x, x0)
-        return -(distance**2) / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
+        toward = self.manifold._log(x, x0)
+        squared = self.manifold._inner(x, toward, toward)  # unlike the distance, smooth at x = x0
+        return -squared / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
 
     def _score(self, t, x, x0):
         return self.manifold._log(x, x0) / (2 * t)
@@ -59,8 +60,8 @@ class Varadhan(AbstractHeatKernel):
     def _sample(self, t, x0, key):
         return geodesic_random_walk(self.manifold, t, x0, key)
 
-    def _log_probs(self, t, x, sources):
-        return separate_log_probs(self, t, x, sources)
+    def _compare(self, t, x, sources):
+        return compare_separately(self, t, x, sources)
 
 
 class AbstractCorrectedGaussian(AbstractHeatKernel):
@@ -84,8 +85,8 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
     def _sample(self, t, x0, key):
         return geodesic_random_walk(self.manifold, t, x0, key)
 
-    def _log_probs(self, t, x, sources):
-        return separate_log_probs(self, t, x, sources)
+    def _compare(self, t, x, sources):
+        return compare_separately(self, t, x, sources)
 
 
 class ZerothOrder(AbstractCorrectedGaussian):
@@ -154,6 +155,6 @@ def geodesic_random_walk(manifold: AbstractManifold, t, x0, key):
     length = jnp.sqrt(2 * t / _WALK)
 
     def step(x, step_key):
-        return manifold._exp(x, length * manifold.random_tangent(step_key, x)), None
+        return manifold._exp(x, length * manifold._random_tangent(step_key, x)), None
 
     return jax.lax.scan(step, x0, jr.split(key, _WALK))[0]

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy.special import logsumexp
 
-from ..heat import AbstractHeatKernel, separate_log_probs
+from ..heat import AbstractHeatKernel, compare_separately
 from ..manifolds import AbstractQuotient, Product
 
 
@@ -30,8 +30,8 @@ class ProductKernel(AbstractHeatKernel):
         parts = zip(self.kernels, self.manifold.split(x0), keys, strict=True)
         return self.manifold.join(*(kernel._sample(t, part, k) for kernel, part, k in parts))
 
-    def _log_probs(self, t, x, sources):
-        return separate_log_probs(self, t, x, sources)
+    def _compare(self, t, x, sources):
+        return compare_separately(self, t, x, sources)
 
 
 class QuotientKernel(AbstractHeatKernel):
@@ -41,17 +41,15 @@ class QuotientKernel(AbstractHeatKernel):
     cover: AbstractHeatKernel
 
     def _log_prob(self, t, x, x0):
-        largest, differences = self.cover._log_probs(t, x, self.manifold.orbit(x0))
+        largest, differences, _ = self.cover._compare(t, x, self.manifold.orbit(x0))
         return largest + logsumexp(differences)
 
     def _score(self, t, x, x0):
-        images = self.manifold.orbit(x0)
-        _, differences = self.cover._log_probs(t, x, images)
-        scores = jax.vmap(lambda image: self.cover._score(t, x, image))(images)
+        _, differences, scores = self.cover._compare(t, x, self.manifold.orbit(x0))
         return jnp.tensordot(jax.nn.softmax(differences), scores, axes=1)
 
     def _sample(self, t, x0, key):
         return self.cover._sample(t, x0, key)
 
-    def _log_probs(self, t, x, sources):
-        return separate_log_probs(self, t, x, sources)
+    def _compare(self, t, x, sources):
+        return compare_separately(self, t, x, sources)

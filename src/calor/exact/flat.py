@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from ..heat import AbstractHeatKernel, separate_log_probs
+from ..heat import AbstractHeatKernel, compare_separately
 from ..manifolds import Euclidean, Torus
 
 
@@ -31,8 +31,8 @@ class EuclideanKernel(AbstractHeatKernel):
     def _sample(self, t, x0, key):
         return x0 + jnp.sqrt(2 * t) * jr.normal(key, x0.shape, x0.dtype)
 
-    def _log_probs(self, t, x, sources):
-        return separate_log_probs(self, t, x, sources)
+    def _compare(self, t, x, sources):
+        return compare_separately(self, t, x, sources)
 
 
 class TorusKernel(AbstractHeatKernel):
@@ -50,8 +50,8 @@ class TorusKernel(AbstractHeatKernel):
         noise = jr.normal(key, x0.shape, x0.dtype)
         return self.manifold._exp(x0, jnp.sqrt(2 * t) * noise)
 
-    def _log_probs(self, t, x, sources):
-        return separate_log_probs(self, t, x, sources)
+    def _compare(self, t, x, sources):
+        return compare_separately(self, t, x, sources)
 
 
 def _circle(t, x, x0):

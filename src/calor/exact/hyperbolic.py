@@ -19,7 +19,7 @@ from jax.scipy.special import logsumexp
 
 from .._numerics import log_sinhc, safe_sqrt
 from .._types import Scalar
-from ..heat import AbstractHeatKernel, separate_log_probs
+from ..heat import AbstractHeatKernel, compare_separately
 from ..manifolds import Hyperbolic
 from .radial import RadialSampler, concrete
 
@@ -40,33 +40,44 @@ class HyperbolicKernel(AbstractHeatKernel):
         self.sampler = radial_sampler(manifold.dim)
 
     def _log_prob(self, t, x, x0):
-        return radial_log_prob(self.manifold.dim, t, self.manifold._dist(x, x0))
+        return radial_log_prob(self.manifold.dim, t, self.manifold.squared_distance(x, x0))
 
     def _score(self, t, x, x0):
-        pull = radial_pull(self.manifold.dim, t, self.manifold._dist(x, x0))
+        pull = radial_pull(self.manifold.dim, t, self.manifold.squared_distance(x, x0))
         return pull * self.manifold._log(x, x0)
 
     def _sample(self, t, x0, key):
-        z = self.manifold.random_tangent(key, x0)
+        z = self.manifold._random_tangent(key, x0)
         length = safe_sqrt(self.manifold._inner(x0, z, z))
         return self.manifold._exp(x0, jnp.sqrt(2 * t) * self.sampler(t, length) * z)
 
-    def _log_probs(self, t, x, sources):
-        return separate_log_probs(self, t, x, sources)
+    def _compare(self, t, x, sources):
+        return compare_separately(self, t, x, sources)
 
 
-def radial_log_prob(dim: int, t: Scalar, r: Scalar) -> Scalar:
-    """log p(t, r) on H^2 or H^3."""
-    gaussian = -(r**2) / (4 * t) - dim / 2 * jnp.log(4 * jnp.pi * t)
-    return gaussian + _remainder(dim, t, r)
+# V is an even function of r.  Below this distance it is replaced by its tangent as a function of
+# r^2, from which it differs by less than 1e-9, so that it is smooth in x at x = x0.
+_SMALL = 0.01
 
 
-def radial_pull(dim: int, t: Scalar, r: Scalar) -> Scalar:
+def radial_log_prob(dim: int, t: Scalar, squared: Scalar) -> Scalar:
+    """log p on H^2 or H^3, as a function of the squared distance."""
+    r, slope = _slope(dim, t, squared)
+    below = jnp.where(squared < _SMALL**2, (squared - _SMALL**2) * slope / (2 * r), 0.0)
+    gaussian = -squared / (4 * t) - dim / 2 * jnp.log(4 * jnp.pi * t)
+    return gaussian + _remainder(dim, t, r) + below
+
+
+def radial_pull(dim: int, t: Scalar, squared: Scalar) -> Scalar:
     """-(d log p / dr) / r, which is smooth at r = 0: the score is this times log_x(x0)."""
-    # An even function of r: below 0.01 it is constant to five digits more than it is needed.
-    safe = jnp.maximum(r, 0.01)
-    slope = jax.jvp(lambda s: _remainder(dim, t, s), (safe,), (jnp.ones_like(safe),))[1]
-    return 1 / (2 * t) - slope / safe
+    r, slope = _slope(dim, t, squared)
+    return 1 / (2 * t) - slope / r
+
+
+def _slope(dim, t, squared):
+    """The distance, if it is not small, and dV/dr there."""
+    r = jnp.sqrt(jnp.maximum(squared, _SMALL**2))
+    return r, jax.jvp(lambda s: _remainder(dim, t, s), (r,), (jnp.ones_like(r),))[1]
 
 
 def _remainder(dim, t, r):
@@ -88,7 +99,7 @@ def radial_sampler(dim: int) -> RadialSampler:
     """The radial law of H^2 or H^3."""
 
     def log_density(t, r):
-        values = concrete(functools.partial(radial_log_prob, dim), t, r)
+        values = concrete(functools.partial(radial_log_prob, dim), t, r**2)
         # log sinh r, without overflow
         return values + (dim - 1) * (r + np.log(np.maximum(-np.expm1(-2 * r), 1e-300)))
 

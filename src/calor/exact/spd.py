@@ -2,7 +2,11 @@ r"""The exact heat kernel of SPD(2), which is R x H^2 with a hyperbolic plane of
 
 With r1, r2 the log-eigenvalues of x relative to x0 and s = (r1 + r2)/sqrt(2),
 
-    p = (4 pi t)^(-1/2) exp(-s^2 / 4t) * (1/2) p_H2(t/2, |r1 - r2| / 2).
+    p = (4 pi t)^(-1/2) exp(-s^2 / 4t) * (1/2) p_H2(t/2, h),   h = |r1 - r2| / 2.
+
+For two eigenvalues everything follows from determinants and traces, without an eigendecomposition:
+r1 + r2 = log(det x / det x0), and the gradients of r1 + r2 and of h are x and
+(cosh(h) x - sqrt(det x / det x0) x0) / (2 sinh h).
 """
 
 import equinox as eqx
@@ -10,8 +14,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from .._numerics import safe_norm
-from ..heat import AbstractHeatKernel, separate_log_probs
+from .._numerics import accurate_dot, safe_norm, safe_sqrt, sinhc, squared_arcsinh
+from ..heat import AbstractHeatKernel, compare_separately
 from ..manifolds import SPD
 from .hyperbolic import radial_log_prob, radial_pull, radial_sampler
 from .radial import RadialSampler
@@ -31,28 +35,48 @@ class SPD2Kernel(AbstractHeatKernel):
         self.sampler = radial_sampler(2)
 
     def _log_prob(self, t, x, x0):
-        r, _ = self.manifold.kernel_coordinates(x, x0)
-        scale = -(jnp.sum(r) ** 2) / (8 * t) - jnp.log(4 * jnp.pi * t) / 2
-        return scale + radial_log_prob(2, t / 2, jnp.abs(r[1] - r[0]) / 2) - np.log(2)
+        log_det, squared = _coordinates(x, x0)
+        scale = -(log_det**2) / (8 * t) - jnp.log(4 * jnp.pi * t) / 2
+        return scale + radial_log_prob(2, t / 2, squared) - np.log(2)
 
     def _score(self, t, x, x0):
-        r, lift = self.manifold.kernel_coordinates(x, x0)
-        pull = radial_pull(2, t / 2, jnp.abs(r[1] - r[0]) / 2)
-        shape = pull * (r[1] - r[0]) / 4
-        return lift(-jnp.sum(r) / (4 * t) + jnp.stack([shape, -shape]))
+        log_det, squared = _coordinates(x, x0)
+        h = safe_sqrt(squared)
+        away = (jnp.cosh(h) * x - jnp.exp(log_det / 2) * x0) / sinhc(h)
+        return -log_det / (4 * t) * x - radial_pull(2, t / 2, squared) / 2 * away
 
     def _sample(self, t, x0, key):
         # A Gaussian symmetric matrix: its trace is the R part, the rest is tangent to H^2.
         scale, first, second = jr.normal(key, (3,), x0.dtype)
-        length = safe_norm(jnp.stack([first, second]))
         # Unit length in H^2 is sqrt(2) here, and its time runs half as fast: both cancel.
-        stretch = self.sampler(t / 2, length)
-        matrix = jnp.array([[scale + stretch * first, stretch * second],
-                            [stretch * second, scale - stretch * first]])
-        identity = jnp.eye(2, dtype=x0.dtype)
-        at_identity = self.manifold._exp(identity, jnp.sqrt(t) * matrix)
+        stretch = self.sampler(t / 2, safe_norm(jnp.stack([first, second])))
+        a, b = stretch * first, stretch * second
+        tangent = jnp.sqrt(t) * jnp.array([[scale + a, b], [b, scale - a]])
+        at_identity = self.manifold._exp(jnp.eye(2, dtype=x0.dtype), tangent)
         factor = jnp.linalg.cholesky(x0)
         return factor @ at_identity @ factor.T
 
-    def _log_probs(self, t, x, sources):
-        return separate_log_probs(self, t, x, sources)
+    def _compare(self, t, x, sources):
+        return compare_separately(self, t, x, sources)
+
+
+def _coordinates(x, x0):
+    """log(det x / det x0) and h^2."""
+    log_det = jnp.log(_determinant(x)) - jnp.log(_determinant(x0))
+    # The entries of S = L^-1 x L^-T, x0 = L L^T, give (e^r1 - e^r2)^2 as a sum of squares.
+    l11 = jnp.sqrt(x0[0, 0])
+    l21 = x0[1, 0] / l11
+    l22 = jnp.sqrt(_determinant(x0)) / l11
+    slope = l21 / l11
+    s11 = x[0, 0] / l11**2
+    s12 = (x[1, 0] - slope * x[0, 0]) / (l11 * l22)
+    s22 = (x[1, 1] - slope * (2 * x[1, 0] - slope * x[0, 0])) / l22**2
+    return log_det, squared_arcsinh(((s11 - s22) ** 2 + 4 * s12**2) / (4 * jnp.exp(log_det)))
+
+
+def _determinant(x):
+    """a d - b^2 to working precision even when the matrix is nearly singular."""
+    high, low = accurate_dot(
+        jnp.stack([x[0, 0], -x[0, 1]]), jnp.stack([x[1, 1], x[1, 0]])
+    )
+    return jnp.maximum(high + low, jnp.finfo(x.dtype).tiny)

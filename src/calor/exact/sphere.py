@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import binom
 
-from .._numerics import safe_norm
+from .._numerics import accurate_dot, cot_remainder, safe_norm, sinc
 from .._types import Scalar
 from ..chebyshev import ChebyshevTable, chebyshev_nodes
 from ..heat import AbstractHeatKernel
@@ -65,20 +65,26 @@ class SphereKernel(AbstractHeatKernel):
         return self.radial.slope(t, near, far) * direction
 
     def _sample(self, t, x0, key):
-        z = self.manifold.random_tangent(key, x0)
+        z = self.manifold._random_tangent(key, x0)
         return self.manifold._exp(x0, jnp.sqrt(2 * t) * self.sampler(t, safe_norm(z)) * z)
 
-    def _log_probs(self, t, x, sources):
-        # Where two sources are about equally far, the difference of log p is the slope times the
-        # difference of the cosines, and that difference is known to twice the working precision.
-        _, near, far = jax.vmap(lambda source: self._half_angles(x, source))(sources)
-        values = jax.vmap(self.radial.log_prob, (None, 0, 0))(t, near, far)
-        slopes = jax.vmap(self.radial.slope, (None, 0, 0))(t, near, far)
-        high, low = jax.vmap(lambda source: _accurate_dot(x, source))(sources)
+    def _compare(self, t, x, sources):
+        # Two sources about equally far from x: log p differs by the slope times the difference of
+        # the cosines, and that difference is known to twice the working precision.
+        direction, near, far = jax.vmap(lambda source: self._half_angles(x, source))(sources)
+        values, slopes = jax.vmap(self.radial.log_prob_and_slope, (None, 0, 0))(t, near, far)
+        high, low = jax.vmap(lambda source: accurate_dot(x, source))(sources)
         best = jnp.argmax(high)
         gap = (high - high[best]) + (low - low[best])
-        by_slope = gap * (slopes + slopes[best]) / 2
-        return values[best], jnp.where(gap > -0.02, by_slope, values - values[best])
+        # Next to a tie even the rounding of the slopes shows: use that they are nearly
+        # (r / sin r) / 2t, whose derivative in cos r is known.
+        sine = 2 * jnp.sqrt(near[best] * far[best])
+        angle = jnp.arctan2(sine, far[best] - near[best])
+        curvature = -cot_remainder(angle) / sinc(angle) ** 2 / (2 * t)
+        slopes = jnp.where(gap > -2e-5, slopes[best] + gap * curvature, slopes)
+        trapezoid = gap * (slopes + slopes[best]) / 2
+        differences = jnp.where(gap > -0.02, trapezoid, values - values[best])
+        return values[best], differences, slopes[:, None] * direction
 
     def _half_angles(self, x, x0):
         """The part of x0 orthogonal to x, and sin^2, cos^2 of half the distance, both accurate."""
@@ -99,7 +105,7 @@ class SphereRadial:
         self.t_switch = float(np.log((dim + 1) / 0.4) / dim)
         degree = np.arange(1, 60)
         sizes = _multiplicity(dim, degree) * np.exp(-degree * (degree + dim - 1) * self.t_switch)
-        self.terms = int(np.sum(sizes * degree**2 > 1e-17)) + 1
+        self.terms = [int(np.sum(sizes * degree**2 > eps)) for eps in (1e-8, 1e-17)]
         x, y = chebyshev_nodes(_TIME_NODES)[:, None], chebyshev_nodes(_ANGLE_NODES)[None]
         t = _T_MIN * np.exp((x + 1) / 2 * np.log(self.t_switch / _T_MIN))
         width = _WIDTH * t**2
@@ -112,24 +118,30 @@ class SphereRadial:
 
     def log_prob(self, t: Scalar, near: Scalar, far: Scalar) -> Scalar:
         """log p at time t."""
-        return _radial_log_prob(self, t, near, far)
+        return _log_prob_and_slope(self, t, near, far)[0]
 
     def slope(self, t: Scalar, near: Scalar, far: Scalar) -> Scalar:
         """d log p / d cos r, which is positive: the score is this times the part of x0 across x."""
-        early = jnp.minimum(t, self.t_switch)
-        _, log_ratio = self._remainders(early, far)
-        density, slope = self._series(jnp.maximum(t, self.t_switch), far - near)
-        return jnp.where(t < self.t_switch, jnp.exp(log_ratio) / (2 * early), slope / (1 + density))
+        return _log_prob_and_slope(self, t, near, far)[1]
 
-    def _log_prob(self, t, near, far):
+    def log_prob_and_slope(self, t: Scalar, near: Scalar, far: Scalar) -> tuple[Scalar, Scalar]:
+        """Both at once."""
+        return _log_prob_and_slope(self, t, near, far)
+
+    def evaluate(self, t, near, far):
+        """Both at once, by the formulas above, to be differentiated in t and for the slope only."""
         early = jnp.minimum(t, self.t_switch)
-        remainder, _ = self._remainders(early, far)
+        remainder, log_ratio = self._remainders(early, far)
         width = _WIDTH * early**2
         rounded = _squared_angle(near / (1 + width), (far + width) / (1 + width))
         short = remainder - self.dim / 2 * jnp.log(4 * jnp.pi * early) - rounded / (4 * early)
-        density, _ = self._series(jnp.maximum(t, self.t_switch), far - near)
-        late = jnp.log1p(density) - Sphere(self.dim).log_volume()
-        return jnp.where(t < self.t_switch, short, late.astype(short.dtype))
+        density, slope = self._series(jnp.maximum(t, self.t_switch), far - near)
+        late = jnp.log1p(density) - Sphere(self.dim).log_volume().astype(short.dtype)
+        is_early = t < self.t_switch
+        return (
+            jnp.where(is_early, short, late),
+            jnp.where(is_early, jnp.exp(log_ratio) / (2 * early), slope / (1 + density)),
+        )
 
     def _remainders(self, t, far):
         """V, and log of 2t times the slope."""
@@ -148,7 +160,8 @@ class SphereRadial:
         density, slope = jnp.zeros_like(t), jnp.zeros_like(t)
         before, here = jnp.ones_like(cosine), cosine  # C_{l-1}, C_l on S^n
         before_up, here_up = jnp.zeros_like(cosine), jnp.ones_like(cosine)  # one degree less, S^{n+2}
-        for degree in range(1, self.terms + 1):
+        terms = self.terms[0] if t.dtype == jnp.float32 else self.terms[1]
+        for degree in range(1, terms + 1):
             eigenvalue = degree * (degree + n - 1)
             weight = _multiplicity(n, degree) * jnp.exp(-eigenvalue * t)
             density = density + weight * here
@@ -162,17 +175,18 @@ class SphereRadial:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _radial_log_prob(radial, t, near, far):
-    return radial._log_prob(t, near, far)
+def _log_prob_and_slope(radial, t, near, far):
+    return radial.evaluate(t, near, far)
 
 
-@_radial_log_prob.defjvp
+@_log_prob_and_slope.defjvp
 def _(radial, primals, tangents):
     t, near, far = primals
     dt, dnear, dfar = tangents
-    value, along_time = jax.jvp(lambda s: radial._log_prob(s, near, far), (t,), (dt,))
-    # cos r = far - near, and the slope has a table of its own
-    return value, along_time + radial.slope(t, near, far) * (dfar - dnear)
+    (value, slope), (_, dslope) = jax.jvp(radial.evaluate, primals, tangents)
+    _, (along_time, _) = jax.jvp(lambda s: radial.evaluate(s, near, far), (t,), (dt,))
+    # cos r = far - near, and the derivative of log p in it is the slope, which has its own table
+    return (value, slope), (along_time + slope * (dfar - dnear), dslope)
 
 
 def _gegenbauer_step(n, degree, cosine, before, here):
@@ -189,34 +203,14 @@ def _multiplicity(n, degree):
 
 def _squared_angle(q: Float[Array, ""], rest: Float[Array, ""]) -> Float[Array, ""]:
     """(2 arcsin sqrt(q))^2 for q + rest = 1, which is analytic at q = 0."""
-    small = q < 0.2
-    k = np.arange(1, 24)
+    small = q < 0.1
+    k = np.arange(1, 9 if q.dtype == jnp.float32 else 18)
     series = 2 * 4.0**k / (k**2 * binom(2 * k, k))
     polynomial = jnp.polyval(
-        jnp.asarray(series[::-1], q.dtype), jnp.where(small, q, 0.0), unroll=24
+        jnp.asarray(series[::-1], q.dtype), jnp.where(small, q, 0.0), unroll=len(k)
     )
     angle = 2 * jnp.arctan2(jnp.sqrt(jnp.where(small, 0.5, q)), jnp.sqrt(rest))
     return jnp.where(small, polynomial * q, angle**2)
-
-
-def _accurate_dot(x, y):
-    """x . y as a sum of two floating point numbers, exact to twice the working precision."""
-    splitter = 2.0 ** (12 if x.dtype == jnp.float32 else 27) + 1
-
-    def split(a):
-        high = splitter * a - (splitter * a - a)
-        return high, a - high
-
-    (x_high, x_low), (y_high, y_low) = split(x), split(y)
-    product = x * y
-    error = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
-    total, rest = product[0], error[0]
-    for term, small in zip(product[1:], error[1:], strict=True):
-        new = total + term
-        part = new - total
-        rest = rest + ((total - (new - part)) + (term - part)) + small
-        total = new
-    return total, rest
 
 
 @functools.cache
@@ -225,7 +219,7 @@ def _tables(dim: int) -> tuple[SphereRadial, RadialSampler]:
 
     def log_density(t, r):
         near, far = np.sin(r / 2) ** 2, np.cos(r / 2) ** 2
-        values = concrete(radial._log_prob, t, near, far)
+        values = concrete(radial.log_prob, t, near, far)
         return values + (dim - 1) * np.log(np.maximum(np.sin(r), 1e-300))
 
     return radial, RadialSampler(dim, log_density, np.pi, _T_MIN, _T_MAX)

@@ -11,4 +11,5 @@ from .quotient import Quotient as Quotient
 from .rotations import SO3 as SO3
 from .spd import SPD as SPD
 from .sphere import Sphere as Sphere
+from .submanifold import Submanifold as Submanifold
 from .torus import Torus as Torus

@@ -14,21 +14,33 @@ from .._numerics import safe_norm
 
 def runge_kutta(acceleration, x, v, steps):
     """The solution of x'' = acceleration(x, x') at time one, by the classical method."""
-    h = 1 / steps
+
+    def stage(state, weights):
+        x, v, velocity, turn, x_sum, v_sum = state
+        ahead, weight = weights
+        velocity, turn = v + ahead * turn, acceleration(x + ahead * velocity, v + ahead * turn)
+        return (x, v, velocity, turn, x_sum + weight * velocity, v_sum + weight * turn), None
 
     def step(state, _):
         x, v = state
-        a1 = acceleration(x, v)
-        v2 = v + h / 2 * a1
-        a2 = acceleration(x + h / 2 * v, v2)
-        v3 = v + h / 2 * a2
-        a3 = acceleration(x + h / 2 * v2, v3)
-        v4 = v + h * a3
-        a4 = acceleration(x + h * v3, v4)
-        x = x + h / 6 * (v + 2 * v2 + 2 * v3 + v4)
-        return (x, v + h / 6 * (a1 + 2 * a2 + 2 * a3 + a4)), None
+        # A loop over the stages, for a quarter of the compilation time.
+        nothing = jnp.zeros_like(x)
+        state, _ = jax.lax.scan(stage, (x, v, nothing, nothing, x, v), (ahead, weight))
+        return state[4:], None
 
+    ahead = jnp.asarray([0, 1 / 2, 1 / 2, 1], x.dtype) / steps
+    weight = jnp.asarray([1 / 6, 1 / 3, 1 / 3, 1 / 6], x.dtype) / steps
     return jax.lax.scan(step, (x, v), length=steps)[0][0]
+
+
+def newton_point(equations, start):
+    """A zero of the equations near `start`, not the closest one, and the distance left to it."""
+
+    def step(_, y):
+        return y - jnp.linalg.pinv(jax.jacrev(equations)(y)) @ equations(y)
+
+    y = jax.lax.fori_loop(0, 50, step, start)
+    return y, newton_distance(equations, y)
 
 
 def closest_point(equations, x, start, scale):
@@ -52,7 +64,8 @@ def closest_point(equations, x, start, scale):
         normal = -inverse @ equations(y)
         values, vectors = jnp.linalg.eigh(tangential @ bend @ tangential + identity - tangential)
         force = vectors.T @ tangential @ (x - y - bend @ normal)
-        along = vectors @ (force / jnp.maximum(jnp.abs(values), 1e-3))
+        # Projected once more: far from x the rounding of a long force is not tangential.
+        along = tangential @ vectors @ (force / jnp.maximum(jnp.abs(values), 1e-3))
         longest = safe_norm(x - y) + safe_norm(normal)
         move = normal + along * jnp.minimum(1.0, longest / jnp.maximum(safe_norm(along), tiny))
         return y + move, safe_norm(move), count + 1
@@ -69,42 +82,54 @@ def newton_distance(equations, x):
     """Length of the Newton step to the zero set: the distance to it, to first order."""
     left, sizes, _ = jnp.linalg.svd(jax.jacrev(equations)(x), full_matrices=False)
     # Where the Jacobian is singular a point with f != 0 is far away, but not infinitely far.
-    return safe_norm(left.T @ equations(x) / jnp.maximum(sizes, jnp.finfo(x.dtype).eps))
+    newton = left.T @ equations(x) / jnp.maximum(sizes, jnp.finfo(x.dtype).eps)
+    return jnp.linalg.norm(newton)  # not the safe norm, which would call NaN zero
 
 
-def least_squares(function, start, scale):
-    """A minimum of |function|^2, by the Levenberg-Marquardt method.
+def least_squares(function, starts, scale):
+    """A zero of the function, or a minimum of its square, by the Levenberg-Marquardt method.
 
-    `scale` is a length whose last digit is the rounding error of the function.
+    The starts are tried one after the other until one leads to a zero.  `scale` is a length whose
+    last digit is the rounding error of the function.
     """
-    eps = float(jnp.finfo(start.dtype).eps)
-    identity = jnp.eye(start.size, dtype=start.dtype)
-
-    def evaluate(c):
-        slopes, values = jax.jacfwd(lambda c: (function(c),) * 2, has_aux=True)(c)
-        return values, slopes
+    dtype, size = starts.dtype, starts.shape[1]
+    eps, tiny = float(jnp.finfo(dtype).eps), float(jnp.finfo(dtype).tiny)
+    values_shape = jax.eval_shape(function, starts[0]).shape
 
     def step(state):
-        old, damping, _, count = state
-        c, values, slopes = old
-        normal = slopes.T @ slopes
-        shift = damping * jnp.trace(normal) / c.size + eps * eps
-        move = -jnp.linalg.solve(normal + shift * identity, slopes.T @ values)
-        new = (c + move, *evaluate(c + move))
+        (c, values, slopes), move, damping, _, count = state
+        new_slopes, new_values = jax.jacfwd(lambda c: (function(c),) * 2, has_aux=True)(c + move)
         # A comparison with NaN, from a step far too long, is false and rejects the step.
-        better = jnp.sum(new[1] ** 2) < jnp.sum(values**2)
-        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)
-        damping = jnp.where(better, jnp.maximum(damping / 10, eps), damping * 5)
-        return best, damping, safe_norm(move), count + 1
+        better = jnp.sum(new_values**2) < jnp.sum(values**2)
+        choose = lambda new, old: jnp.where(better, new, old)
+        longest = safe_norm(c) / 2 + tiny  # longer steps tend to land near another minimum
+        c, values, slopes = map(choose, (c + move, new_values, new_slopes), (c, values, slopes))
+        damping = choose(jnp.maximum(damping / 10, eps), damping * 5)
+        normal = slopes.T @ slopes
+        shift = damping * jnp.trace(normal) / size + eps * eps
+        move = -jnp.linalg.solve(normal + shift * jnp.eye(size, dtype=dtype), slopes.T @ values)
+        move = move * jnp.minimum(1.0, longest / jnp.maximum(safe_norm(move), tiny))
+        # Stop at a zero, where steps drown in rounding, and at a minimum above zero, where the
+        # linearized function gains nothing.
+        length = safe_norm(values)
+        going = (length > 4 * eps * scale) & (safe_norm(move) > 16 * eps * safe_norm(c))
+        going &= safe_norm(slopes @ move) > 0.01 * length
+        return (c, values, slopes), move, damping, going, count + 1
 
-    def unfinished(state):
-        (c, values, _), _, move, count = state
-        moving = move > 16 * eps * safe_norm(c)
-        return (safe_norm(values) > 4 * eps * scale) & moving & (count < 60)
+    def attempt(best, start):
+        best_c, best_length = best
+        unsolved = best_length > eps**0.5 * scale
+        nothing = (start, jnp.full(values_shape, jnp.inf), jnp.zeros((*values_shape, size)))
+        nothing = jax.tree.map(lambda a: a.astype(dtype), nothing)
+        state = (nothing, jnp.zeros_like(start), jnp.asarray(1e-3, dtype), unsolved, 0)
+        unfinished = lambda state: state[3] & (state[4] < 60)
+        (c, values, _), *_ = jax.lax.while_loop(unfinished, step, state)
+        length = safe_norm(values)
+        better = length < best_length
+        return (jnp.where(better, c, best_c), jnp.where(better, length, best_length)), None
 
-    damping, far = jnp.asarray(1e-3, start.dtype), jnp.asarray(jnp.inf, start.dtype)
-    state = ((start, *evaluate(start)), damping, far, 0)
-    return jax.lax.while_loop(unfinished, step, state)[0][0]
+    best = (starts[0], jnp.asarray(jnp.inf, dtype))
+    return jax.lax.scan(attempt, best, starts)[0][0]
 
 
 def linear_solve(linear, right):

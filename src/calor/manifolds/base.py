@@ -9,8 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 import equinox as eqx
-import jax.numpy as jnp
-import jax.random as jr
+import jax
 from jaxtyping import Array, Float
 
 from .. import calculus
@@ -66,6 +65,10 @@ class AbstractManifold(eqx.Module):
         """A random point: uniform if the manifold is compact, else around its origin."""
 
     @abstractmethod
+    def _random_tangent(self, key: Key, x: Point) -> Tangent:
+        """A standard Gaussian tangent vector at x."""
+
+    @abstractmethod
     def frame(self, x: Point) -> Float[Array, "m ..."]:
         """Tangent vectors e_j at x, along the first axis, with sum_j e_j e_j^T = g^{-1}."""
 
@@ -118,8 +121,7 @@ class AbstractManifold(eqx.Module):
     def random_tangent(self, key: Key, x: Point) -> Tangent:
         """A standard Gaussian tangent vector at x."""
         key = random_key(key, f"{self}.random_tangent")
-        frame = self.frame(self.check_point(x))
-        return jnp.tensordot(jr.normal(key, frame.shape[:1], frame.dtype), frame, axes=1)
+        return self._random_tangent(key, self.check_point(x))
 
     def gradient(self, f: ScalarField, x: Point) -> Tangent:
         """The Riemannian gradient at x of a function f of ambient coordinates."""
@@ -143,7 +145,8 @@ class AbstractManifold(eqx.Module):
         """
         x = self._check_shape(x, name)
         if is_concrete(x):
-            offset = float(self._offset(x))
+            with jax.ensure_compile_time_eval():
+                offset = float(self._offset(x))
             if not offset <= TOLERANCE:
                 raise ValueError(
                     f"{name} is not on {self}: it is {offset:.3g} away from it (tolerance "

@@ -44,6 +44,9 @@ class Euclidean(AbstractSymmetricSpace):
     def _random_point(self, key):
         return jr.normal(key, self.shape)
 
+    def _random_tangent(self, key, x):
+        return jr.normal(key, self.shape, x.dtype)
+
     def frame(self, x):
         """The standard basis."""
         return jnp.eye(self.dim, dtype=x.dtype)

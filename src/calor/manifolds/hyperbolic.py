@@ -9,11 +9,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import positive_integer, real_array
-from .._numerics import coth_remainder, log_sinhc, safe_norm, safe_sqrt, sinhc
-from .._types import Point
+from .._checks import is_concrete, positive_integer, real_array
+from .._numerics import coth_remainder, log_sinhc, safe_norm, safe_sqrt, sinhc, squared_arcsinh
+from .._types import Point, Scalar
 from .base import AbstractSymmetricSpace
 
 
@@ -41,10 +42,31 @@ class Hyperbolic(AbstractSymmetricSpace):
     def _log(self, x, y):
         q = _half_chord(x, y)
         length = 2 * jnp.arcsinh(safe_sqrt(q))
-        return self._tangent(x, y - x - 2 * q * x) / sinhc(length)
+        # y - cosh(r) x, its spatial part.  Far out the two terms cancel: there it is put together
+        # from a radial and a transverse part, each from the exact difference of the points.
+        s, change = x[1:], y[1:] - x[1:]
+        inside = change - 2 * q * s
+        far = jnp.sum(s * s) > 1
+        unit = jnp.where(far, s, jnp.ones_like(s)) / safe_norm(jnp.where(far, s, jnp.ones_like(s)))
+        radius, along = jnp.sum(unit * s), jnp.sum(unit * change)
+        across = change - along * unit
+        ahead = radius + along  # the radial coordinate of y
+        same_side = ahead > 0
+        # x_0 ahead - radius y_0, the component along the unit radial vector
+        rationalized = (along * (ahead + radius) - radius**2 * jnp.sum(across**2)) / _positive(
+            x[0] * ahead + radius * y[0]
+        )
+        radial = jnp.where(same_side, rationalized, x[0] * ahead - radius * y[0])
+        outside = radial * x[0] * unit + across
+        spatial = jnp.where(far, outside, inside) / sinhc(length)
+        return jnp.concatenate([jnp.sum(s * spatial)[None] / x[0], spatial])
 
     def _dist(self, x, y):
         return 2 * jnp.arcsinh(safe_sqrt(_half_chord(x, y)))
+
+    def squared_distance(self, x: Point, y: Point) -> Scalar:
+        """The square of the distance, smooth also at x = y."""
+        return 4 * squared_arcsinh(_half_chord(x, y))
 
     def _inner(self, x, u, v):
         # On tangent vectors u_0 = s.u / x_0, and |u|^2 = (|u_s|^2 + |s ^ u_s|^2) / (1 + |s|^2).
@@ -66,7 +88,10 @@ class Hyperbolic(AbstractSymmetricSpace):
 
     def _random_point(self, key):
         x = self.origin()
-        return self._exp(x, self.random_tangent(key, x))
+        return self._exp(x, self._random_tangent(key, x))
+
+    def _random_tangent(self, key, x):
+        return jr.normal(key, (self.dim,), x.dtype) @ self.frame(x)
 
     def frame(self, x: Point) -> Float[Array, "m ..."]:
         """The orthonormal basis at the origin, carried to x by a boost."""
@@ -105,10 +130,10 @@ class Hyperbolic(AbstractSymmetricSpace):
         """The point of the hyperboloid for a point of the Poincare ball, |ball| < 1."""
         ball = real_array(ball, "ball", (self.dim,), str(self))
         squared = jnp.sum(ball * ball)
-        if not isinstance(squared, jax.core.Tracer) and not float(squared) < 1:
+        if is_concrete(ball) and not np.sum(np.square(ball)) < 1:
             raise ValueError(
                 f"{self}: a point of the Poincare ball has norm below 1, got norm "
-                f"{float(jnp.sqrt(squared)):.6g}."
+                f"{np.linalg.norm(ball):.6g}."
             )
         return self._project(jnp.concatenate([jnp.ones(1, ball.dtype), 2 * ball / (1 - squared)]))
 

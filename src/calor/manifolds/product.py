@@ -82,6 +82,11 @@ class Product(AbstractManifold):
         parts = [m._random_point(k) for m, k in zip(self.manifolds, keys, strict=True)]
         return self.join(*parts)
 
+    def _random_tangent(self, key, x):
+        keys = jr.split(key, len(self.manifolds))
+        factors = zip(self.manifolds, keys, self.split(x), strict=True)
+        return self.join(*(m._random_tangent(k, part) for m, k, part in factors))
+
     def frame(self, x: Point) -> Float[Array, "m ..."]:
         """The frames of the factors, side by side."""
         return block_diag(*(frame.reshape(len(frame), -1) for frame in self._each("frame", x)))

@@ -65,6 +65,9 @@ class AbstractQuotient(AbstractManifold):
     def _random_point(self, key):
         return self.cover._random_point(key)
 
+    def _random_tangent(self, key, x):
+        return self.cover._random_tangent(key, x)
+
     def frame(self, x):
         """The frame of the cover."""
         return self.cover.frame(x)

@@ -7,6 +7,7 @@ pi^2, half the one of S^3.
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete, real_array
@@ -64,11 +65,12 @@ class SO3(AbstractQuotient):
         """
         matrix = real_array(matrix, "matrix", (3, 3), str(self))
         if is_concrete(matrix):
-            error = float(jnp.max(jnp.abs(matrix.T @ matrix - jnp.eye(3))))
-            if error > 1e-3 or float(jnp.linalg.det(matrix)) < 0:
+            values = np.asarray(matrix, dtype=np.float64)
+            error, determinant = np.max(np.abs(values.T @ values - np.eye(3))), np.linalg.det(values)
+            if error > 1e-3 or determinant < 0:
                 raise ValueError(
                     f"{self}: not a rotation matrix: R^T R differs from I by {error:.3g} and "
-                    f"det R = {float(jnp.linalg.det(matrix)):.6g}."
+                    f"det R = {determinant:.6g}."
                 )
         (a, b, c), (d, e, f), (g, h, i) = matrix
         outer = jnp.array(

@@ -84,9 +84,12 @@ class SPD(AbstractSymmetricSpace):
         return x
 
     def _random_point(self, key):
-        noise = jr.normal(key, self.shape)
+        return symmetric_exp(self._random_tangent(key, jnp.eye(self.size)))
+
+    def _random_tangent(self, key, x):
         # Diagonal of variance 1, off-diagonal 1/2: a standard Gaussian for the norm tr(S^2).
-        return symmetric_exp(_symmetric_part(noise))
+        noise = _symmetric_part(jr.normal(key, self.shape, x.dtype))
+        return _congruence(jnp.linalg.cholesky(x), noise)
 
     def frame(self, x: Point) -> Float[Array, "m n n"]:
         """L S L^T for an orthonormal basis S of the symmetric matrices, x = L L^T."""

@@ -61,6 +61,9 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
     def _random_point(self, key):
         return self._project(jr.normal(key, self.shape))
 
+    def _random_tangent(self, key, x):
+        return self._tangent(x, jr.normal(key, self.shape, x.dtype))
+
     def polar(self, x: Point, y: Point) -> tuple[Tangent, Scalar, Scalar]:
         """The part of y orthogonal to x, its length sin r, and cos r, for r = dist(x, y).
 

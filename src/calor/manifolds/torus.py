@@ -47,6 +47,9 @@ class Torus(AbstractCompactManifold, AbstractSymmetricSpace):
     def _random_point(self, key):
         return jr.uniform(key, self.shape, minval=-jnp.pi, maxval=jnp.pi)
 
+    def _random_tangent(self, key, x):
+        return jr.normal(key, self.shape, x.dtype)
+
     def frame(self, x):
         """The coordinate directions."""
         return jnp.eye(self.dim, dtype=x.dtype)
