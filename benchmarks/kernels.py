@@ -2,9 +2,9 @@
 
     python benchmarks/kernels.py [--batch 128 4096] [--repeats 50] [--json kernels.json]
 
-Every figure is the median time of one call after compilation, batched by `jax.vmap` under `jax.jit`,
-with one time per point.  The compilation time of each is listed too.  Where `geomstats` or
-`geometric_kernels` can be imported, what they offer on the same manifold is timed beside.
+Every figure is the median time of one call after compilation, batched by `jax.vmap` under
+`jax.jit`, with one time per point. The compilation time of each is listed too. Where `geomstats`
+or `geometric_kernels` can be imported, what they offer on the same manifold is timed beside.
 """
 
 import os
@@ -38,7 +38,7 @@ def one_core():
 
 
 def median_time(function, repeats):
-    """Milliseconds of the first call and, in the median, of the later ones (3 s of them at most)."""
+    """Milliseconds of the first call and of the later ones, in the median, for at most 3 s."""
     start = time.perf_counter()
     jax.block_until_ready(function())
     first = time.perf_counter() - start
@@ -81,8 +81,14 @@ def kernel_rows(batch, repeats):
         ):
             first, later = median_time(call, repeats)
             rows.append(
-                {"case": name, "what": what, "batch": batch, "ms": later, "compile_s": first / 1e3,
-                 "build_s": build}
+                {
+                    "case": name,
+                    "what": what,
+                    "batch": batch,
+                    "ms": later,
+                    "compile_s": first / 1e3,
+                    "build_s": build,
+                }
             )
     return rows
 
@@ -105,8 +111,9 @@ def spd_rows(batch, repeats):
     rows = []
     for what, call in calls.items():
         first, later = median_time(call, repeats)
-        rows.append({"case": "SPD(10)", "what": what, "batch": batch, "ms": later,
-                     "compile_s": first / 1e3})
+        rows.append(
+            {"case": "SPD(10)", "what": what, "batch": batch, "ms": later, "compile_s": first / 1e3}
+        )
     return rows
 
 
@@ -128,8 +135,9 @@ def other_libraries(batch, repeats):
             ("SPD(10) geomstats", "dist", lambda: spd.metric.dist(p, q)),
         ):
             first, later = median_time(call, repeats)
-            rows.append({"case": case, "what": what, "batch": batch, "ms": later,
-                         "compile_s": first / 1e3})
+            rows.append(
+                {"case": case, "what": what, "batch": batch, "ms": later, "compile_s": first / 1e3}
+            )
     if importlib.util.find_spec("geometric_kernels"):
         from geometric_kernels.kernels import MaternGeometricKernel
         from geometric_kernels.spaces import Hypersphere as GKSphere
@@ -142,8 +150,15 @@ def other_libraries(batch, repeats):
         points /= np.linalg.norm(points, axis=1, keepdims=True)
         source = points[:1]
         first, later = median_time(lambda: kernel.K(params, points, source), repeats)
-        rows.append({"case": "S^2 geometric-kernels", "what": "p (one source, one t)",
-                     "batch": batch, "ms": later, "compile_s": first / 1e3})
+        rows.append(
+            {
+                "case": "S^2 geometric-kernels",
+                "what": "p (one source, one t)",
+                "batch": batch,
+                "ms": later,
+                "compile_s": first / 1e3,
+            }
+        )
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Short-time laws: exact coefficients, and the order at which they converge to the exact kernels."""
+"""Short-time laws: exact coefficients, and the order at which they converge."""
 
 from fractions import Fraction
 
@@ -58,7 +58,9 @@ def errors(law, kernel, manifold, times, r):
     return np.array([abs(float(law.log_prob(t, x, x0) - kernel.log_prob(t, x, x0))) for t in times])
 
 
-@pytest.mark.parametrize(("make", "order"), LAWS, ids=lambda v: str(v) if isinstance(v, int) else "")
+@pytest.mark.parametrize(
+    ("make", "order"), LAWS, ids=lambda v: str(v) if isinstance(v, int) else ""
+)
 @pytest.mark.parametrize("manifold", [calor.Sphere(2), calor.Hyperbolic(2)], ids=str)
 def test_order_of_convergence(make, order, manifold, double):
     """Halving t divides the error by 2^order.

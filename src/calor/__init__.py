@@ -1,4 +1,4 @@
-"""calor: heat kernels and diffusion models on Riemannian manifolds."""
+"""calor: heat kernels on Riemannian manifolds."""
 
 __version__ = "0.1.0"
 

@@ -7,12 +7,13 @@ function is called with concrete arrays; inside `jax.jit` and `jax.vmap` they ar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
 
 def is_concrete(*arrays: Array) -> bool:
     """Whether the values of all the arrays are known, i.e. none is being traced."""
-    return not any(isinstance(array, jax.core.Tracer) for array in arrays)
+    return not any(isinstance(array, Tracer) for array in arrays)
 
 
 def real_array(value: object, name: str, shape: tuple[int, ...], owner: str) -> Array:
@@ -38,9 +39,7 @@ def real_array(value: object, name: str, shape: tuple[int, ...], owner: str) -> 
         hint = ""
         if array.ndim > len(shape) and array.shape[array.ndim - len(shape) :] == shape:
             hint = " This is a function of one point: use jax.vmap for a batch."
-        raise ValueError(
-            f"{owner}: {name} must have shape {shape}, got shape {array.shape}.{hint}"
-        )
+        raise ValueError(f"{owner}: {name} must have shape {shape}, got shape {array.shape}.{hint}")
     # NumPy, because inside jax.jit operations of JAX are traced even on known numbers.
     if is_concrete(array) and not np.all(np.isfinite(np.asarray(array))):
         count = int(np.sum(~np.isfinite(np.asarray(array))))

@@ -1,8 +1,9 @@
 r"""Gradient, divergence and Laplacian on a manifold: the one home of second derivatives.
 
-At a point x let e_1, ..., e_m be tangent vectors with sum_j e_j e_j^T = g^{-1} (an orthonormal basis,
-or more vectors than that: a Parseval frame), and let b = Delta x be the Laplacian of the coordinate
-functions.  For any function f of the ambient coordinates that extends the function on the manifold,
+At a point x let e_1, ..., e_m be tangent vectors with sum_j e_j e_j^T = g^{-1} (an orthonormal
+basis, or more vectors than that: a Parseval frame), and let b = Delta x be the Laplacian of the
+coordinate functions. For any function f of the ambient coordinates that extends the function on
+the manifold,
 
     grad f  = sum_j  df(e_j) e_j,
     Delta f = sum_j  d^2 f(e_j, e_j)  +  df(b),

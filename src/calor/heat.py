@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._checks import is_concrete, positive_time, random_key
+from ._checks import positive_time, random_key
 from ._types import Key, Point, Scalar, Tangent
 from .manifolds import AbstractManifold
 
@@ -81,15 +81,9 @@ class AbstractHeatKernel(eqx.Module):
         return f"{type(self).__name__}({self.manifold})"
 
 
-def _call(kernel, method, *arguments):
-    """Run a method compiled when it is called with numbers, in place when it is traced."""
-    if is_concrete(*arguments):
-        return _compiled(kernel, method, *arguments)
-    return getattr(kernel, method)(*arguments)
-
-
 @eqx.filter_jit
-def _compiled(kernel, method, *arguments):
+def _call(kernel, method, *arguments):
+    """Run a method compiled, also under a `jax.vmap` that is not."""
     return getattr(kernel, method)(*arguments)
 
 

@@ -1,4 +1,4 @@
-r"""The short-time expansion of the heat kernel on spaces of constant curvature, in exact arithmetic.
+r"""The short-time expansion of the heat kernel in constant curvature, in exact arithmetic.
 
     p = G_t (u_0 + u_1 t + u_2 t^2 + ...),   G_t = (4 pi t)^(-n/2) exp(-r^2 / 4t),   u_0 = D^(-1/2),
     u_k = u_0 r^(-k) int_0^r s^(k-1) (Delta u_{k-1} / u_0) ds,
@@ -19,7 +19,9 @@ Series = list[Fraction]
 
 
 @functools.cache
-def parametrix(dim: int, curvature: int, order: int, terms: int) -> tuple[tuple[Fraction, ...], ...]:
+def parametrix(
+    dim: int, curvature: int, order: int, terms: int
+) -> tuple[tuple[Fraction, ...], ...]:
     """The ratios w_k = u_k / u_0, k = 0, ..., `order`, each as `terms` coefficients of r^(2j).
 
     Args:
@@ -82,8 +84,9 @@ def _power(a, exponent):
     """A series with constant term one, to a rational power."""
     result = [Fraction(1)]
     for k in range(1, len(a)):
-        total = sum(((exponent * i - (k - i)) * a[i] * result[k - i] for i in range(1, k + 1)),
-                    Fraction(0))
+        total = sum(
+            ((exponent * i - (k - i)) * a[i] * result[k - i] for i in range(1, k + 1)), Fraction(0)
+        )
         result.append(total / k)
     return result
 

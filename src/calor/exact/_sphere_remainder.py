@@ -46,9 +46,7 @@ def log_remainder(n: int, t: np.ndarray, y: np.ndarray) -> np.ndarray:
         order = (n - 2) // 2
         theta = (np.arange(_NODES) + 0.5) * np.pi / (2 * _NODES)
         u = np.sin(theta) ** 2
-        integrand = _abel_integrand(
-            t[..., None], y[..., None] * u, r_squared[..., None], order
-        )
+        integrand = _abel_integrand(t[..., None], y[..., None] * u, r_squared[..., None], order)
         scaled = np.mean(u**order * integrand, axis=-1)
         log_constant = np.log(np.pi) - np.log(np.sqrt(2) * np.pi) - order * np.log(2 * np.pi)
     return half**2 * t + half * np.log(4 * np.pi * t) + log_constant + np.log(scaled)

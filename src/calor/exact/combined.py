@@ -21,9 +21,7 @@ class ProductKernel(AbstractHeatKernel):
 
     def _score(self, t, x, x0):
         parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
-        return self.manifold.join(
-            *(kernel._score(t, part, part0) for kernel, part, part0 in parts)
-        )
+        return self.manifold.join(*(kernel._score(t, part, part0) for kernel, part, part0 in parts))
 
     def _sample(self, t, x0, key):
         keys = jr.split(key, len(self.kernels))

@@ -2,7 +2,8 @@ r"""The heat kernels of flat space and of the flat torus: a Gaussian and a theta
 
 On the circle, with d the difference of two angles,
 
-    p(t, d) = (4 pi t)^(-1/2) sum_k exp(-(d + 2 pi k)^2 / 4t)  =  (1/2pi) (1 + 2 sum_k e^{-k^2 t} cos kd),
+    p(t, d) = (4 pi t)^(-1/2) sum_k exp(-(d + 2 pi k)^2 / 4t)
+            = (1 / 2 pi) (1 + 2 sum_k exp(-k^2 t) cos(kd)),
 
 the first form for t < 1, the second for t > 1.
 """

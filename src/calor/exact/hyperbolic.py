@@ -4,9 +4,9 @@ r"""The exact heat kernels of the hyperbolic spaces H^2 and H^3.
     V_3 = -t - log(sinh r / r),
     V_2 = -t/4 + log (2/sqrt(pi)) int_0^inf exp(-q^2) (shc(a) shc(b))^(-1/2) dq,
 
-with shc(x) = sinh(x)/x, a = (s + r)/2, b = (s - r)/2 and s^2 = r^2 + 4 t q^2: McKean's integral after
-the substitution that makes its integrand an even analytic function of q, for which equally spaced
-nodes converge exponentially.
+with shc(x) = sinh(x)/x, a = (s + r)/2, b = (s - r)/2 and s^2 = r^2 + 4 t q^2: McKean's integral
+after the substitution that makes its integrand an even analytic function of q, for which equally
+spaced nodes converge exponentially.
 """
 
 import functools

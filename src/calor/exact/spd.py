@@ -76,7 +76,5 @@ def _coordinates(x, x0):
 
 def _determinant(x):
     """a d - b^2 to working precision even when the matrix is nearly singular."""
-    high, low = accurate_dot(
-        jnp.stack([x[0, 0], -x[0, 1]]), jnp.stack([x[1, 1], x[1, 0]])
-    )
+    high, low = accurate_dot(jnp.stack([x[0, 0], -x[0, 1]]), jnp.stack([x[1, 1], x[1, 0]]))
     return jnp.maximum(high + low, jnp.finfo(x.dtype).tiny)

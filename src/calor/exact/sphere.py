@@ -15,8 +15,8 @@ The kernel is a function of c = cos r.  Two forms are joined at a time t_s near 
   region there in which all geodesics contribute.  V is smooth; it is computed in float64 when the
   kernel is made (`_sphere_remainder`) and kept as a Chebyshev series.
 
-Since d p_n / dc = 2 pi exp(-nt) p_{n+2}, the score is the ratio of two kernels, computed in the same
-way and as accurately: no derivative of a fit is taken.
+Since d p_n / dc = 2 pi exp(-nt) p_{n+2}, the score is the ratio of two kernels, computed in the
+same way and as accurately: no derivative of a fit is taken.
 """
 
 import functools
@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import binom
 
-from .._numerics import accurate_dot, cot_remainder, safe_norm, sinc
+from .._numerics import accurate_dot, cot_remainder, safe_norm, safe_sqrt, sinc
 from .._types import Scalar
 from ..chebyshev import ChebyshevTable, chebyshev_nodes
 from ..heat import AbstractHeatKernel
@@ -70,21 +70,25 @@ class SphereKernel(AbstractHeatKernel):
 
     def _compare(self, t, x, sources):
         # Two sources about equally far from x: log p differs by the slope times the difference of
-        # the cosines, and that difference is known to twice the working precision.
+        # the cosines, and that difference is known beyond the working precision.
         direction, near, far = jax.vmap(lambda source: self._half_angles(x, source))(sources)
         values, slopes = jax.vmap(self.radial.log_prob_and_slope, (None, 0, 0))(t, near, far)
         high, low = jax.vmap(lambda source: accurate_dot(x, source))(sources)
-        best = jnp.argmax(high)
-        gap = (high - high[best]) + (low - low[best])
+        # One product with a mask instead of several look-ups: a third of the time of it all.
+        table = jnp.stack([values, slopes, high, low, near, far])
+        mask = jnp.arange(len(high)) == jnp.argmax(high)
+        best, best_slope, best_high, best_low, *angles = jnp.sum(
+            jnp.where(mask, table, 0.0), axis=1
+        )
+        gap = (high - best_high) + (low - best_low)
         # Next to a tie even the rounding of the slopes shows: use that they are nearly
         # (r / sin r) / 2t, whose derivative in cos r is known.
-        sine = 2 * jnp.sqrt(near[best] * far[best])
-        angle = jnp.arctan2(sine, far[best] - near[best])
+        angle = 2 * jnp.arctan2(*map(safe_sqrt, angles))
         curvature = -cot_remainder(angle) / sinc(angle) ** 2 / (2 * t)
-        slopes = jnp.where(gap > -2e-5, slopes[best] + gap * curvature, slopes)
-        trapezoid = gap * (slopes + slopes[best]) / 2
-        differences = jnp.where(gap > -0.02, trapezoid, values - values[best])
-        return values[best], differences, slopes[:, None] * direction
+        slopes = jnp.where(gap > -2e-5, best_slope + gap * curvature, slopes)
+        trapezoid = gap * (slopes + best_slope) / 2
+        differences = jnp.where(gap > -0.02, trapezoid, values - best)
+        return best, differences, slopes[:, None] * direction
 
     def _half_angles(self, x, x0):
         """The part of x0 orthogonal to x, and sin^2, cos^2 of half the distance, both accurate."""
@@ -159,13 +163,20 @@ class SphereRadial:
         n = self.dim
         density, slope = jnp.zeros_like(t), jnp.zeros_like(t)
         before, here = jnp.ones_like(cosine), cosine  # C_{l-1}, C_l on S^n
-        before_up, here_up = jnp.zeros_like(cosine), jnp.ones_like(cosine)  # one degree less, S^{n+2}
+        before_up, here_up = (
+            jnp.zeros_like(cosine),
+            jnp.ones_like(cosine),
+        )  # one degree less, S^{n+2}
         terms = self.terms[0] if t.dtype == jnp.float32 else self.terms[1]
-        for degree in range(1, terms + 1):
-            eigenvalue = degree * (degree + n - 1)
-            weight = _multiplicity(n, degree) * jnp.exp(-eigenvalue * t)
+        degrees = np.arange(1, terms + 1)
+        eigenvalues = degrees * (degrees + n - 1)
+        multiplicities = jnp.asarray(_multiplicity(n, degrees), t.dtype)
+        weights = multiplicities * jnp.exp(-jnp.asarray(eigenvalues, t.dtype) * t)
+        for degree, eigenvalue, weight in zip(
+            range(1, terms + 1), eigenvalues, weights, strict=True
+        ):
             density = density + weight * here
-            slope = slope + weight * (eigenvalue / n) * here_up
+            slope = slope + weight * float(eigenvalue / n) * here_up
             before, here = here, _gegenbauer_step(n, degree, cosine, before, here)
             before_up, here_up = (
                 here_up,

@@ -63,7 +63,7 @@ def _(primals, tangents):
 
 
 def log_eigenvalues(w: Float[Array, " n"]) -> Float[Array, " n"]:
-    """log of positive eigenvalues; rounding below zero is lifted to the smallest plausible value."""
+    """log of positive eigenvalues; what rounding took below zero is lifted above it."""
     floor = jnp.max(w) * jnp.finfo(w.dtype).eps / 16
     return jnp.log(jnp.maximum(w, floor))
 
@@ -111,7 +111,7 @@ def _exp_pairs(u):
 
 
 def _exp_triples(u):
-    """exp[u_i, u_k, u_j]: a quotient of differences, or a Taylor series where all three are close."""
+    """exp[u_i, u_k, u_j]: a quotient, or a Taylor series where all three are close."""
     x = jnp.stack(jnp.broadcast_arrays(u[:, None, None], u[None, :, None], u[None, None, :]))
     x = jnp.sort(x, axis=0)
     low, mid, high = x

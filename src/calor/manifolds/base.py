@@ -1,8 +1,8 @@
 """What a manifold is to calor: an abstract class of geometric verbs, each for one point.
 
 To write a new manifold, subclass `AbstractManifold` and supply the methods marked abstract; each
-receives checked arrays of the manifold's `shape`.  The public verbs below check their input and call
-them.  Batches are made by `jax.vmap`.
+receives checked arrays of the manifold's `shape`.  The public verbs below check their input and
+call them.  Batches are made by `jax.vmap`.
 """
 
 from abc import abstractmethod

@@ -96,7 +96,8 @@ class Hyperbolic(AbstractSymmetricSpace):
     def frame(self, x: Point) -> Float[Array, "m ..."]:
         """The orthonormal basis at the origin, carried to x by a boost."""
         s = x[1:]
-        return jnp.column_stack([s, jnp.eye(self.dim, dtype=x.dtype) + jnp.outer(s, s / (1 + x[0]))])
+        spatial = jnp.eye(self.dim, dtype=x.dtype) + jnp.outer(s, s / (1 + x[0]))
+        return jnp.column_stack([s, spatial])
 
     def coordinate_laplacian(self, x):
         """The vector n x: coordinates are eigenfunctions of the Laplacian."""

@@ -66,7 +66,8 @@ class SO3(AbstractQuotient):
         matrix = real_array(matrix, "matrix", (3, 3), str(self))
         if is_concrete(matrix):
             values = np.asarray(matrix, dtype=np.float64)
-            error, determinant = np.max(np.abs(values.T @ values - np.eye(3))), np.linalg.det(values)
+            error = np.max(np.abs(values.T @ values - np.eye(3)))
+            determinant = np.linalg.det(values)
             if error > 1e-3 or determinant < 0:
                 raise ValueError(
                     f"{self}: not a rotation matrix: R^T R differs from I by {error:.3g} and "
