@@ -74,7 +74,7 @@ def forward_laplacian(f, x, frame, drift):
 
 
 WAYS = {
-    "linearized gradient (calculus.py)": calculus.laplacian,
+    "calculus.py": calculus.laplacian,
     "forward over forward": forward_over_forward,
     "Hessian, then contraction": full_hessian,
 }

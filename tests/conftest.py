@@ -1,4 +1,4 @@
-"""Fixtures shared by the tests: both precisions, and the numbers that go with them."""
+"""Fixtures shared by the tests: both precisions."""
 
 import jax
 import pytest

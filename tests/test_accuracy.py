@@ -69,7 +69,7 @@ def compiled(manifold):
     return jax.jit(lambda t, x, x0: (kernel.log_prob(t, x, x0), kernel.score(t, x, x0)))
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 16])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 24])
 def test_spheres(n):
     generator = np.random.default_rng(n)
     evaluate = compiled(calor.Sphere(n))

@@ -137,3 +137,21 @@ def test_what_is_accepted():
 
 def test_import_does_not_change_the_precision():
     assert not jax.config.jax_enable_x64
+
+
+def test_constants_inside_jit_are_checked_too():
+    """A point that is known while a function is traced is checked like any other."""
+    sphere = calor.Sphere(2)
+    np.testing.assert_allclose(jax.jit(lambda x: sphere.dist(x, NORTH))(-NORTH), np.pi, rtol=1e-6)
+    with pytest.raises(ValueError, match="y is not on Sphere"):
+        jax.jit(lambda x: sphere.dist(x, 2 * np.asarray(NORTH)))(NORTH)
+
+
+def test_volumes():
+    sphere, rotations = calor.Sphere(2), calor.SO3()
+    np.testing.assert_allclose(rotations.log_volume(), np.log(np.pi**2), rtol=1e-6)
+    product = calor.Product(calor.Product(sphere, rotations), calor.Torus(1))
+    expected = np.log(4 * np.pi) + np.log(np.pi**2) + np.log(2 * np.pi)
+    np.testing.assert_allclose(product.log_volume(), expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="is not compact"):
+        calor.Product(sphere, calor.Euclidean(1)).log_volume()

@@ -81,19 +81,18 @@ def test_hyperbolic_moments(n, t):
     assert_mean(np.cosh(r), np.exp(n * t))
 
 
-@pytest.mark.parametrize("t", [1e-3, 0.1, 1.0, 10.0])
+@pytest.mark.parametrize("t", [1e-3, 0.1, 1.0])
 def test_spd2_moments(t):
     """log det x_t is Gaussian of variance 2 n t; E tr x_t = n exp((n + 1) t / 2) from x0 = I."""
     x0 = jnp.array([[2.0, 0.5], [0.5, 1.0]])
     kernel = calor.heat_kernel(calor.SPD(2))
     x = np.asarray(draw(kernel, t, x0), dtype=np.float64)
     log_det = np.log(np.linalg.det(x)) - np.log(np.linalg.det(x0))
-    if t <= 1:
-        assert kstest(log_det / np.sqrt(4 * t), "norm").pvalue > 1e-4
-        relative = np.trace(np.linalg.solve(np.asarray(x0, np.float64), x), axis1=1, axis2=2)
-        inverse = np.trace(np.linalg.solve(x, np.asarray(x0, np.float64)), axis1=1, axis2=2)
-        assert_mean(relative, 2 * np.exp(1.5 * t))
-        assert_mean(inverse, 2 * np.exp(1.5 * t))
+    assert kstest(log_det / np.sqrt(4 * t), "norm").pvalue > 1e-4
+    relative = np.trace(np.linalg.solve(np.asarray(x0, np.float64), x), axis1=1, axis2=2)
+    inverse = np.trace(np.linalg.solve(x, np.asarray(x0, np.float64)), axis1=1, axis2=2)
+    assert_mean(relative, 2 * np.exp(1.5 * t))
+    assert_mean(inverse, 2 * np.exp(1.5 * t))
     assert np.all(np.linalg.eigvalsh(x) > 0)
 
 
@@ -115,7 +114,8 @@ def test_law_of_the_distance(space, t):
     origin = jnp.zeros(manifold.shape).at[0].set(1.0)
     x = draw(kernel, t, origin, seed=3)
     r = np.asarray(jax.vmap(manifold.dist, (0, None))(x, origin), dtype=np.float64)
-    reach = min(radius, 2 * manifold.dim * t + 14 * np.sqrt(t))
+    # Float32 coordinates of the hyperboloid end at a distance of 88.
+    reach = min(radius, (manifold.dim - 1) * t + 14 * np.sqrt(t), 85.0)
     grid = np.linspace(0, reach, 4001)
     direction = jnp.zeros(manifold.shape).at[1].set(1.0)
     hyperbolic = isinstance(manifold, calor.Hyperbolic)

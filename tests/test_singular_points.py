@@ -83,7 +83,8 @@ def test_far_out_in_hyperbolic_space():
         direction = direction / jnp.linalg.norm(direction)
         far = space.exp(origin, jnp.concatenate([jnp.zeros(1), 15.0 * direction]))
         np.testing.assert_allclose(space.dist(origin, far), 15.0, rtol=1e-6)
-        np.testing.assert_allclose(space.norm(far, space.log(far, origin)), 15.0, rtol=1e-3)
+        # Rounding the coordinates of a unit vector there turns it by a tenth.
+        np.testing.assert_allclose(space.norm(far, space.log(far, origin)), 15.0, rtol=1e-2)
         for x, y in ((origin, far), (far, origin), (far, far)):
             assert_finite(space.log, x, y)
             assert_finite(space.dist, x, y)
@@ -99,7 +100,8 @@ def test_ill_conditioned_matrices():
     x = (x + x.T) / 2
     identity = jnp.eye(4)
     expected = np.linalg.norm(np.log(np.linalg.eigvalsh(np.asarray(x, np.float64))))
-    np.testing.assert_allclose(spd.dist(identity, x), expected, rtol=3e-3)
+    # The smallest eigenvalue is known to a tenth: a condition number of 1e6 against 1e-7.
+    np.testing.assert_allclose(spd.dist(identity, x), expected, rtol=3e-2)
     np.testing.assert_allclose(spd.dist(x, identity), expected, rtol=3e-2)
     for pair in ((identity, x), (x, identity), (x, x)):
         assert_finite(spd.log, *pair)
@@ -119,7 +121,7 @@ def test_rotations_agree_with_scipy():
             assert float(so3.dist(so3.from_matrix(matrix), x)) < 1e-7
             turned = so3.from_rotation_vector(rotation.as_rotvec())
             assert float(so3.dist(turned, x)) < 1e-7
-            back = Rotation.from_rotvec(np.asarray(so3.to_rotation_vector(x)))
+            back = Rotation.from_rotvec(np.array(so3.to_rotation_vector(x)))
             assert (back * rotation.inv()).magnitude() < 1e-7
             other = Rotation.random(rng=generator)
             product = so3.compose(x, jnp.asarray(other.as_quat(scalar_first=True)))

@@ -17,13 +17,15 @@ every even dimension a derivative of the Abel integral that gives S^2,
     p_2 = e^{t/4} / (sqrt(2) pi)  int_{-1}^{c}  q'(c') / sqrt(c - c')  dc',
     q(s) = (4 pi t)^(-1/2)  sum_k (-1)^k exp(-(s + 2 pi k)^2 / 4t).
 
+Where p is not much smaller than at the source the series of eigenfunctions is exact and is used.
+
 The derivatives are taken by truncated Taylor series in c.  Near r = 0 the images come in pairs that
 are functions of r^2, near the antipode in pairs that are functions of (pi - r)^2, and both squares
 are analytic in c there, with Taylor coefficients of one sign: nothing is ever divided by sin r.
 """
 
 import numpy as np
-from scipy.special import binom, ive
+from scipy.special import binom, gammaln, ive
 
 # Images beyond the third are smaller than exp(-12 pi^2 / t) of the sum.
 _IMAGES = 3
@@ -36,7 +38,39 @@ _NODES = 96
 def log_remainder(n: int, t: np.ndarray, y: np.ndarray) -> np.ndarray:
     """V_n at times `t` and at y = 1 + cos r in [0, 2] (0 is the antipode)."""
     t, y = np.broadcast_arrays(np.asarray(t, float), np.asarray(y, float))
+    log_prob, error = _eigenfunction_series(n, t, y - 1)
     r_squared = _angle_squared_from_antipode(y)
+    remainder = log_prob + r_squared / (4 * t) + n / 2 * np.log(4 * np.pi * t)
+    cancelled = error > 1e-10
+    if np.any(cancelled):
+        remainder[cancelled] = _by_images(n, t[cancelled], y[cancelled], r_squared[cancelled])
+    return remainder
+
+
+def _eigenfunction_series(n, t, cosine):
+    """log p by the sum over eigenfunctions, and an estimate of its rounding error.
+
+    It loses its digits where p is much smaller than at the source, that is far away at early times;
+    there the sum over images has them.
+    """
+    total, size = np.ones_like(t), np.ones_like(t)
+    before, here = np.ones_like(t), cosine.copy()
+    for degree in range(1, 400):
+        multiplicity = binom(degree + n, n) - binom(degree + n - 2, n)
+        weight = multiplicity * np.exp(-degree * (degree + n - 1) * t)
+        total += weight * here
+        size += weight * np.abs(here)
+        step = (2 * degree + n - 1) * cosine * here - degree * before
+        before, here = here, step / (degree + n - 1)
+        if np.all(weight < 1e-18):
+            break
+    log_volume = np.log(2) + (n + 1) / 2 * np.log(np.pi) - gammaln((n + 1) / 2)
+    total = np.abs(total) + 1e-300
+    return np.log(total) - log_volume, np.finfo(float).eps * size / total
+
+
+def _by_images(n, t, y, r_squared):
+    """V_n from sums over images, for arrays of one axis."""
     half = (n - 1) / 2
     if n % 2:
         order = (n - 1) // 2
@@ -46,8 +80,8 @@ def log_remainder(n: int, t: np.ndarray, y: np.ndarray) -> np.ndarray:
         order = (n - 2) // 2
         theta = (np.arange(_NODES) + 0.5) * np.pi / (2 * _NODES)
         u = np.sin(theta) ** 2
-        integrand = _abel_integrand(t[..., None], y[..., None] * u, r_squared[..., None], order)
-        scaled = np.mean(u**order * integrand, axis=-1)
+        integrand = _abel_integrand(t[:, None], y[:, None] * u, r_squared[:, None], order)
+        scaled = np.mean(u**order * integrand, axis=1)
         log_constant = np.log(np.pi) - np.log(np.sqrt(2) * np.pi) - order * np.log(2 * np.pi)
     return half**2 * t + half * np.log(4 * np.pi * t) + log_constant + np.log(scaled)
 

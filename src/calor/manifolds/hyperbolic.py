@@ -46,20 +46,21 @@ class Hyperbolic(AbstractSymmetricSpace):
         # from a radial and a transverse part, each from the exact difference of the points.
         s, change = x[1:], y[1:] - x[1:]
         inside = change - 2 * q * s
-        far = jnp.sum(s * s) > 1
-        unit = jnp.where(far, s, jnp.ones_like(s)) / safe_norm(jnp.where(far, s, jnp.ones_like(s)))
+        far = x[0] > 1.5
+        direction = jnp.where(far, s, jnp.ones_like(s))
+        unit = direction / _large_norm(direction)
         radius, along = jnp.sum(unit * s), jnp.sum(unit * change)
         across = change - along * unit
         ahead = radius + along  # the radial coordinate of y
-        same_side = ahead > 0
-        # x_0 ahead - radius y_0, the component along the unit radial vector
-        rationalized = (along * (ahead + radius) - radius**2 * jnp.sum(across**2)) / _positive(
-            x[0] * ahead + radius * y[0]
-        )
-        radial = jnp.where(same_side, rationalized, x[0] * ahead - radius * y[0])
+        # x_0 ahead - radius y_0, the component along the unit radial vector; where that is a
+        # difference, as a quotient of (x_0 ahead)^2 - (radius y_0)^2
+        slope = radius / x[0]
+        numerator = along * ((ahead + radius) / x[0]) - slope * radius * jnp.sum(across**2)
+        rationalized = numerator / _positive(ahead + slope * y[0])
+        radial = jnp.where(ahead > 0, rationalized, x[0] * ahead - radius * y[0])
         outside = radial * x[0] * unit + across
         spatial = jnp.where(far, outside, inside) / sinhc(length)
-        return jnp.concatenate([jnp.sum(s * spatial)[None] / x[0], spatial])
+        return jnp.concatenate([jnp.sum(s / x[0] * spatial)[None], spatial])
 
     def _dist(self, x, y):
         return 2 * jnp.arcsinh(safe_sqrt(_half_chord(x, y)))
@@ -70,12 +71,14 @@ class Hyperbolic(AbstractSymmetricSpace):
 
     def _inner(self, x, u, v):
         # On tangent vectors u_0 = s.u / x_0, and |u|^2 = (|u_s|^2 + |s ^ u_s|^2) / (1 + |s|^2).
-        s, a, b = x[1:], u[1:], v[1:]
-        wedge = jnp.sum(_wedge(s, a) * _wedge(s, b)) / 2
-        return (jnp.sum(a * b) + wedge) / (1 + jnp.sum(s * s))
+        # The squares would overflow far out, hence the scales.
+        m = _scale(x[1:])
+        s, a, b = x[1:] / m, u[1:] / m, v[1:] / m
+        wedge = m * m * jnp.sum(_wedge(s, a) * _wedge(s, b)) / 2
+        return (jnp.sum(a * b) + wedge) / (1 / m**2 + jnp.sum(s * s))
 
     def _project(self, x):
-        return x.at[0].set(jnp.sqrt(1 + jnp.sum(x[1:] ** 2)))
+        return x.at[0].set(_time(x[1:]))
 
     def _tangent(self, x, v):
         # v + <x, v> x, then the first coordinate from the others so that <x, v> = 0.
@@ -83,7 +86,7 @@ class Hyperbolic(AbstractSymmetricSpace):
         return jnp.concatenate([jnp.sum(x[1:] * spatial)[None] / x[0], spatial])
 
     def _offset(self, x):
-        expected = jnp.sqrt(1 + jnp.sum(x[1:] ** 2))
+        expected = _time(x[1:])
         return jnp.abs(x[0] - expected) / expected
 
     def _random_point(self, key):
@@ -139,6 +142,22 @@ class Hyperbolic(AbstractSymmetricSpace):
         return self._project(jnp.concatenate([jnp.ones(1, ball.dtype), 2 * ball / (1 - squared)]))
 
 
+def _scale(s):
+    """A number of the size of s, at least one, to divide by before squaring."""
+    return jax.lax.stop_gradient(jnp.maximum(1.0, jnp.max(jnp.abs(s))))
+
+
+def _time(s):
+    """x_0 = sqrt(1 + |s|^2)."""
+    m = _scale(s)
+    return m * jnp.sqrt(1 / m**2 + jnp.sum((s / m) ** 2))
+
+
+def _large_norm(s):
+    m = _scale(s)
+    return m * safe_norm(s / m)
+
+
 def _wedge(a, b):
     return jnp.outer(a, b) - jnp.outer(b, a)
 
@@ -150,15 +169,15 @@ def _half_chord(x, y):
     With polar coordinates (a, u), (b, w) this is sinh^2((a - b)/2) + sinh a sinh b sin^2(angle/2).
     """
     s, z = x[1:], y[1:]
-    a, b = safe_norm(s), safe_norm(z)
-    change = s - z
-    difference = jnp.sum(change * (s + z))  # a^2 - b^2
-    total = a + b
-    total = jnp.where(total > 0, total, 1.0)
-    radial = jnp.arcsinh(difference / _positive(a * y[0] + b * x[0]))
-    # b s - a z, from the exact difference of the points
-    across = b * change - (difference / total) * z
-    angular = jnp.sum(across * across) / (4 * _positive(a * b))
+    a, b = _large_norm(s), _large_norm(z)
+    change, scale = s - z, jnp.maximum(x[0], y[0])
+    difference = jnp.sum((change / scale) * (s + z))  # (a^2 - b^2) / scale
+    radial = jnp.arcsinh(difference / _positive((a / scale) * y[0] + (b / scale) * x[0]))
+    # (b s - a z) / sqrt(a b), from the exact difference of the points
+    root_a, root_b = safe_sqrt(a), safe_sqrt(b)
+    fraction = difference / _positive((a + b) / scale)
+    across = change * (root_b / _positive(root_a)) - fraction * (z / _positive(root_a * root_b))
+    angular = jnp.where((a > 0) & (b > 0), jnp.sum(across * across) / 4, 0.0)
     return jnp.sinh(radial / 2) ** 2 + angular
 
 
