@@ -72,7 +72,7 @@ NORTH = jnp.array([0.0, 0.0, 1.0])
         (
             lambda: calor.Quotient(calor.Sphere(2), np.eye(2)[None]),
             ValueError,
-            r"shape \(g, 3, 3\)",
+            r"must have shape \(g, n, n\), got \(1, 2, 2\)",
         ),
         (
             lambda: calor.Quotient(

@@ -38,6 +38,8 @@ def points(name, t):
     return manifold.exp(x0, v * (length / manifold.norm(x0, v))), x0
 
 
+# Quotients of spheres share their code with SO(3), products add up: one of them is enough here.
+@pytest.mark.parametrize("name", sorted(set(EXACT) - {"projective plane", "SO3 x R^3"}))
 def test_solves_the_heat_equation(name, double):
     kernel = calor.heat_kernel(MANIFOLDS[name].make(), "exact")
     residual = jax.jit(lambda t, x, x0: calor.log_heat_residual(kernel, t, x, x0))

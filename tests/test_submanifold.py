@@ -203,7 +203,7 @@ def test_exp_is_inverse_to_log(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(SPECIFICATIONS))
+@pytest.mark.parametrize("name", ["torus", "half plane"])
 def test_no_nan_in_the_distance_to_itself(name):
     x = points(name, 1)[0]
 

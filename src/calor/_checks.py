@@ -32,7 +32,10 @@ def real_array(value: object, name: str, shape: tuple[int, ...], owner: str) -> 
             f"{owner}: {name} must be real, got dtype {value.dtype}; take its real part if its "
             "imaginary part is only rounding."
         )
-    array = jnp.asarray(value)
+    array = value
+    if not isinstance(array, jax.Array):
+        with jax.ensure_compile_time_eval():  # known numbers stay known inside jax.jit
+            array = jnp.asarray(value)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         array = array.astype(jnp.result_type(float))
     if array.shape != shape:
@@ -47,6 +50,22 @@ def real_array(value: object, name: str, shape: tuple[int, ...], owner: str) -> 
             f"{owner}: {name} has {count} entries that are NaN or infinite; clean the data first."
         )
     return array
+
+
+def field_values(function: object, x: Array, shape: tuple[int, ...], owner: str) -> None:
+    """Raise unless `function` takes the point x to real numbers of the given shape."""
+    if not callable(function):
+        raise TypeError(f"{owner}: expected a function of one point, got {function!r:.80}.")
+    output = jax.eval_shape(function, x)
+    seen = getattr(output, "shape", None)
+    if seen != shape or not jnp.issubdtype(output.dtype, jnp.floating):
+        described = f"a {type(output).__name__}"
+        if seen is not None:
+            described = f"{output.dtype} of shape {seen}"
+        raise ValueError(
+            f"{owner}: the function must return real numbers of shape {shape} at one point, got "
+            f"{described}; write it with jax.numpy."
+        )
 
 
 def positive_time(value: object, owner: str) -> Array:

@@ -57,25 +57,23 @@ class AbstractHeatKernel(eqx.Module):
 
     def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p(t, x | x0), with respect to the Riemannian volume."""
-        return _call(self, "_log_prob", self._check_time(t), *self._check_points(x, x0))
+        return _call(self, "_log_prob", *self._check(t, x=x, x0=x0))
 
     def score(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         """The Riemannian gradient of log p(t, x | x0) in x, a tangent vector at x."""
-        return _call(self, "_score", self._check_time(t), *self._check_points(x, x0))
+        return _call(self, "_score", *self._check(t, x=x, x0=x0))
 
     def sample(self, t: Scalar, x0: Point, *, key: Key) -> Point:
         """A draw of Brownian motion that started at x0 a time t ago."""
-        x0 = self.manifold.check_point(x0, "x0")
-        return _call(self, "_sample", self._check_time(t), x0, random_key(key, str(self)))
+        t, x0 = self._check(t, x0=x0)
+        return _call(self, "_sample", t, x0, random_key(key, str(self)))
 
-    def _check_points(self, *points):
-        return (
-            self.manifold.check_point(point, name)
-            for point, name in zip(points, ("x", "x0"), strict=True)
-        )
-
-    def _check_time(self, t):
-        return positive_time(t, str(self))
+    def _check(self, t, **points):
+        """A time and named points as arrays of one dtype, the one of the points."""
+        t = positive_time(t, str(self))
+        arrays = [self.manifold.check_point(point, name) for name, point in points.items()]
+        dtype = jnp.result_type(*arrays)
+        return [array.astype(dtype) for array in (t, *arrays)]
 
     def __str__(self) -> str:
         return f"{type(self).__name__}({self.manifold})"
@@ -98,6 +96,7 @@ def compare_separately(kernel, t, x, sources):
 def log_heat_residual(kernel: AbstractHeatKernel, t: Scalar, x: Point, x0: Point) -> Scalar:
     """How far log p is from solving its equation: dphi/dt - Delta phi - |grad phi|^2."""
     manifold = kernel.manifold
+    t, x, x0 = kernel._check(t, x=x, x0=x0)
     time_derivative = jax.grad(kernel.log_prob)(t, x, x0)
 
     def phi(y):

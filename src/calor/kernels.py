@@ -49,7 +49,7 @@ def heat_kernel(
     builders = _builders(manifold)
     if method == "auto":
         method = next(iter(builders))
-    if method not in builders:
+    if not isinstance(method, str) or method not in builders:
         known = ", ".join(repr(name) for name in builders)
         raise ValueError(f"heat_kernel: {manifold} has no method {method!r}; it has {known}.")
     return builders[method]()

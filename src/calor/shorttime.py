@@ -49,6 +49,10 @@ class Varadhan(AbstractHeatKernel):
 
     manifold: AbstractManifold
 
+    def __check_init__(self):
+        if not isinstance(self.manifold, AbstractManifold):
+            raise TypeError(f"Varadhan: needs a manifold, got {self.manifold!r:.80}.")
+
     def _log_prob(self, t, x, x0):
         toward = self.manifold._log(x, x0)
         squared = self.manifold._inner(x, toward, toward)  # unlike the distance, smooth at x = x0
@@ -68,6 +72,14 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
     """A short-time law on a symmetric space, given by its correction in kernel coordinates."""
 
     manifold: eqx.AbstractVar[AbstractSymmetricSpace]
+
+    def __check_init__(self):
+        if not isinstance(self.manifold, AbstractSymmetricSpace):
+            raise TypeError(
+                f"{type(self).__name__}: needs a symmetric space such as Sphere, Hyperbolic or "
+                f"SPD, got {self.manifold}; heat_kernel(manifold, 'short-time') has laws for "
+                "products and quotients of them."
+            )
 
     @abstractmethod
     def _correction(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:

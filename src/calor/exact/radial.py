@@ -29,9 +29,11 @@ _REACH = 6.0
 
 
 class RadialSampler:
-    """The factor m(t, |z|), for times between `t_min` and `t_max`; a constant.
+    """The factor m(t, |z|), tabulated for times between `t_min` and `t_max`; a constant.
 
-    Below `t_min` m - 1 is proportional to t; above `t_max` the law is the one at `t_max`.
+    Below `t_min` m - 1 is proportional to t.  Above `t_max` the law on a compact space is uniform;
+    on a non-compact one the distance is asymptotically Gaussian, of mean `growth` t and variance
+    2t, and its law at `t_max` is carried on accordingly.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class RadialSampler:
             t_max: largest tabulated time.
             growth: speed at which the distance of Brownian motion grows at late times.
         """
-        self.t_min, self.t_max = t_min, t_max
+        self.t_min, self.t_max, self.growth = t_min, t_max, growth
         self.length_max = float(np.sqrt(dim)) + _REACH
         lengths = self.length_max * (chebyshev_nodes(_LENGTH_NODES) + 1) / 2
         span = np.log(t_max / t_min)
@@ -74,9 +76,13 @@ class RadialSampler:
         x = 2 * jnp.log(clipped / self.t_min) / np.log(self.t_max / self.t_min) - 1
         y = 2 * jnp.minimum(length, self.length_max) / self.length_max - 1
         factor = jnp.exp(self.table(x, y)[0])
-        # Distances: linear in t below t_min; above t_max sqrt(2t) m no longer grows.
         early = 1 + (factor - 1) * (t / self.t_min)
-        late = factor * jnp.sqrt(self.t_max / jnp.maximum(t, self.t_max))
+        # sqrt(2t) m |z| = growth t + sqrt(t / t_max) (distance at t_max - growth t_max)
+        after = jnp.maximum(t, self.t_max)
+        spread = self.t_max if self.growth == 0 else after
+        flat = jnp.sqrt(2 * after) * jnp.maximum(length, 1e-6)
+        drift = self.growth * (after - jnp.sqrt(after * self.t_max)) / flat
+        late = factor * jnp.sqrt(spread / after) + drift
         return jnp.where(t < self.t_min, early, late)
 
 

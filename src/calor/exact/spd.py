@@ -10,6 +10,7 @@ r1 + r2 = log(det x / det x0), and the gradients of r1 + r2 and of h are x and
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -62,6 +63,9 @@ class SPD2Kernel(AbstractHeatKernel):
 
 def _coordinates(x, x0):
     """log(det x / det x0) and h^2."""
+    # Matrices of the size of the identity: determinants of others could leave the range.
+    scale, scale0 = (jax.lax.stop_gradient(jnp.trace(m)) / 2 for m in (x, x0))
+    x, x0 = x / scale, x0 / scale0
     log_det = jnp.log(_determinant(x)) - jnp.log(_determinant(x0))
     # The entries of S = L^-1 x L^-T, x0 = L L^T, give (e^r1 - e^r2)^2 as a sum of squares.
     l11 = jnp.sqrt(x0[0, 0])
@@ -71,7 +75,8 @@ def _coordinates(x, x0):
     s11 = x[0, 0] / l11**2
     s12 = (x[1, 0] - slope * x[0, 0]) / (l11 * l22)
     s22 = (x[1, 1] - slope * (2 * x[1, 0] - slope * x[0, 0])) / l22**2
-    return log_det, squared_arcsinh(((s11 - s22) ** 2 + 4 * s12**2) / (4 * jnp.exp(log_det)))
+    squared = squared_arcsinh(((s11 - s22) ** 2 + 4 * s12**2) / (4 * jnp.exp(log_det)))
+    return log_det + 2 * jnp.log(scale / scale0), squared
 
 
 def _determinant(x):

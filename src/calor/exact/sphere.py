@@ -1,4 +1,4 @@
-r"""The exact heat kernel of the sphere S^n, for every n, every time and every point.
+r"""The exact heat kernel of the sphere S^n, for every n and, from t = 1e-3 on, at every point.
 
 The kernel is a function of c = cos r.  Two forms are joined at a time t_s near 1:
 

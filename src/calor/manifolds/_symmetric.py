@@ -65,7 +65,7 @@ def _(primals, tangents):
 def log_eigenvalues(w: Float[Array, " n"]) -> Float[Array, " n"]:
     """log of positive eigenvalues; what rounding took below zero is lifted above it."""
     floor = jnp.max(w) * jnp.finfo(w.dtype).eps / 16
-    return jnp.log(jnp.maximum(w, floor))
+    return jnp.log(jnp.where(w > 0, w, floor))
 
 
 @jax.custom_jvp

@@ -13,7 +13,7 @@ import jax
 from jaxtyping import Array, Float
 
 from .. import calculus
-from .._checks import is_concrete, random_key, real_array
+from .._checks import field_values, is_concrete, random_key, real_array
 from .._numerics import safe_sqrt
 from .._types import Key, Point, Scalar, ScalarField, Tangent, VectorField
 
@@ -126,16 +126,19 @@ class AbstractManifold(eqx.Module):
     def gradient(self, f: ScalarField, x: Point) -> Tangent:
         """The Riemannian gradient at x of a function f of ambient coordinates."""
         x = self.check_point(x)
+        field_values(f, x, (), f"{self}.gradient")
         return calculus.gradient(f, x, self.frame(x))
 
     def divergence(self, field: VectorField, x: Point) -> Scalar:
         """The Riemannian divergence at x of a tangent vector field."""
         x = self.check_point(x)
+        field_values(field, x, self.shape, f"{self}.divergence")
         return calculus.divergence(field, x, self.frame(x), self._inner)
 
     def laplacian(self, f: ScalarField, x: Point) -> Scalar:
         """The Laplace-Beltrami operator applied to f, at x."""
         x = self.check_point(x)
+        field_values(f, x, (), f"{self}.laplacian")
         return calculus.laplacian(f, x, self.frame(x), self.coordinate_laplacian(x))
 
     def check_point(self, x: Point, name: str = "x") -> Point:

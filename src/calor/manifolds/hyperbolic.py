@@ -58,8 +58,10 @@ class Hyperbolic(AbstractSymmetricSpace):
         numerator = along * ((ahead + radius) / x[0]) - slope * radius * jnp.sum(across**2)
         rationalized = numerator / _positive(ahead + slope * y[0])
         radial = jnp.where(ahead > 0, rationalized, x[0] * ahead - radius * y[0])
-        outside = radial * x[0] * unit + across
-        spatial = jnp.where(far, outside, inside) / sinhc(length)
+        # divided first: the components are as large as exp(2r) before
+        shrink = 1 / sinhc(length)
+        outside = (radial * shrink) * x[0] * unit + across * shrink
+        spatial = jnp.where(far, outside, inside * shrink)
         return jnp.concatenate([jnp.sum(s / x[0] * spatial)[None], spatial])
 
     def _dist(self, x, y):

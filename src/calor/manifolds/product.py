@@ -36,6 +36,9 @@ class Product(AbstractManifold):
 
     def split(self, x: Point) -> tuple[Point, ...]:
         """The points of the factors that make up x."""
+        return self._split(self._check_shape(x, "x"))
+
+    def _split(self, x):
         parts, start = [], 0
         for manifold in self.manifolds:
             stop = start + math.prod(manifold.shape)
@@ -47,10 +50,19 @@ class Product(AbstractManifold):
         """One point of the product from one of each factor."""
         if len(parts) != len(self.manifolds):
             raise ValueError(f"{self}: join takes {len(self.manifolds)} points, got {len(parts)}.")
-        return jnp.concatenate([jnp.ravel(part) for part in parts])
+        factors = enumerate(zip(self.manifolds, parts, strict=True))
+        checked = [m._check_shape(part, f"factor {number}") for number, (m, part) in factors]
+        return jnp.concatenate([jnp.ravel(part) for part in checked])
+
+    def check_point(self, x: Point, name: str = "x") -> Point:
+        """`x` as an array; an error says which factor it is no point of."""
+        x = self._check_shape(x, name)
+        for number, (manifold, part) in enumerate(zip(self.manifolds, self._split(x), strict=True)):
+            manifold.check_point(part, f"{name} (factor {number})")
+        return x
 
     def _each(self, method: str, *arrays: Point) -> list:
-        factors = zip(*(self.split(array) for array in arrays), strict=True)
+        factors = zip(*(self._split(array) for array in arrays), strict=True)
         return [
             getattr(manifold, method)(*parts)
             for manifold, parts in zip(self.manifolds, factors, strict=True)
@@ -84,7 +96,7 @@ class Product(AbstractManifold):
 
     def _random_tangent(self, key, x):
         keys = jr.split(key, len(self.manifolds))
-        factors = zip(self.manifolds, keys, self.split(x), strict=True)
+        factors = zip(self.manifolds, keys, self._split(x), strict=True)
         return self.join(*(m._random_tangent(k, part) for m, k, part in factors))
 
     def frame(self, x: Point) -> Float[Array, "m ..."]:

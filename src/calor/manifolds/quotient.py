@@ -28,6 +28,10 @@ class AbstractQuotient(AbstractManifold):
     def orbit(self, x: Point) -> Float[Array, "g ..."]:
         """All images g x of a point, along the first axis."""
 
+    def check_point(self, x: Point, name: str = "x") -> Point:
+        """`x` as an array; an error says what is wrong if it is no point of the cover."""
+        return self.cover.check_point(x, name)
+
     def nearest_image(self, x: Point, y: Point) -> Point:
         """The representative of y that is closest to x."""
         images = self.orbit(y)
@@ -102,14 +106,21 @@ class Quotient(AbstractQuotient):
         """
         if not isinstance(manifold, AbstractManifold):
             raise TypeError(f"Quotient: manifold must be a manifold, got {manifold!r:.80}.")
-        if isinstance(group, np.ndarray | jax.Array):
+        if callable(group) or not isinstance(group, Sequence | np.ndarray | jax.Array):
+            raise TypeError(
+                f"Quotient: group must be all its elements, as functions or matrices, got "
+                f"{group!r:.80}."
+            )
+        if len(group) and not any(callable(g) for g in group):
+            matrices = np.stack([np.asarray(g) for g in group])
             size = manifold.shape[0] if len(manifold.shape) == 1 else 0
-            if group.ndim != 3 or group.shape[1:] != (size, size):
+            if matrices.shape[1:] != (size, size):
                 raise ValueError(
-                    f"Quotient: a group given as matrices acts on points of shape {manifold.shape} "
-                    f"and must have shape (g, {size}, {size}), got {group.shape}."
+                    f"Quotient: a group given as matrices acts on points of shape (n,) and must "
+                    f"have shape (g, n, n), got {matrices.shape} for points of {manifold.shape}; "
+                    "give functions of one point instead."
                 )
-            group = [jax.tree_util.Partial(jnp.matmul, jnp.asarray(g)) for g in group]
+            group = [jax.tree_util.Partial(jnp.matmul, jnp.asarray(g)) for g in matrices]
         self.cover = manifold
         self.group = tuple(group)
         self.dim = manifold.dim
@@ -146,19 +157,23 @@ def _check_group(manifold, group):
             )
         images.append(gx)
 
-    def matches(z):
-        return [i for i, image in enumerate(images) if float(manifold.dist(z, image)) < 1e-3]
-
-    if not matches(x):
+    images = jnp.stack(images)
+    products = jnp.stack([jax.vmap(g)(images) for g in group]).reshape(-1, *manifold.shape)
+    points = jnp.concatenate([x[None], images, products])
+    distances = jax.vmap(jax.vmap(manifold._dist, (None, 0)), (0, None))(points, images)
+    matches = np.sum(np.asarray(distances) < 1e-3, axis=1)
+    order = len(group)
+    if matches[0] == 0:
         raise ValueError("Quotient: the group must contain the identity; it was not found.")
-    for number, image in enumerate(images):
-        if len(matches(image)) > 1:
-            raise ValueError(
-                f"Quotient: element {number} of the group is listed twice (or the group does not "
-                "act freely)."
-            )
-        if not all(matches(jnp.asarray(g(image))) for g in group):
-            raise ValueError(
-                f"Quotient: the {len(group)} elements are not closed under composition (found "
-                f"with element {number}); list the whole group."
-            )
+    if np.any(matches[1 : order + 1] > 1):
+        number = int(np.argmax(matches[1 : order + 1] > 1))
+        raise ValueError(
+            f"Quotient: element {number} of the group is listed twice (or the group does not act "
+            "freely)."
+        )
+    if np.any(matches[order + 1 :] == 0):
+        first, second = divmod(int(np.argmin(matches[order + 1 :])), order)
+        raise ValueError(
+            f"Quotient: the {order} elements are not closed under composition (element {first} "
+            f"after element {second} is none of them); list the whole group."
+        )

@@ -48,9 +48,9 @@ class SPD(AbstractSymmetricSpace):
         return jnp.sum(_whiten(factor, u) * _whiten(factor, v))
 
     def _project(self, x):
-        # The nearest symmetric matrix, eigenvalues lifted to a thousandth of rounding.
+        # The nearest symmetric matrix, its eigenvalues lifted above rounding.
         w, q = jnp.linalg.eigh(_symmetric_part(x))
-        floor = jnp.finfo(x.dtype).eps * jnp.maximum(jnp.max(jnp.abs(w)), 1e-30)
+        floor = 4 * jnp.finfo(x.dtype).eps * jnp.maximum(jnp.max(jnp.abs(w)), 1e-30)
         return jnp.where(w[0] > floor, _symmetric_part(x), (q * jnp.maximum(w, floor)) @ q.T)
 
     def _tangent(self, x, v):
@@ -75,7 +75,8 @@ class SPD(AbstractSymmetricSpace):
                     f"{asymmetry:.3g}. Use (x + x.T) / 2 if that was meant."
                 )
             lowest = np.linalg.eigvalsh((values + values.T) / 2)[0]
-            if not lowest > 0:
+            # What rounding in the working precision could make singular counts as singular.
+            if not lowest > 0.5 * float(jnp.finfo(x.dtype).eps) * scale:
                 raise ValueError(
                     f"{name} is not on {self}: it is not positive definite, its smallest "
                     f"eigenvalue is {lowest:.3g}. Add a multiple of the identity, or use "
