@@ -75,10 +75,11 @@ def test_demo_writes_a_picture_and_its_measurements(tmp_path):
     report = json.loads(done.stdout)
     assert report["picture"] == str(picture)
     names = [row["manifold"] for row in report["accuracy"]]
-    assert names == ["S^2", "S^3", "SO(3)", "T^2", "H^2", "H^3", "SPD(2)"]
+    limits = ["H^2 far", "H^3 far", "SPD(2) ill"]  # the score is as good as float32 coordinates
+    assert names == ["S^2", "S^3", "SO(3)", "T^2", "H^2", "H^3", "SPD(2)", *limits]
     for row in report["accuracy"]:
-        assert row["log_prob"] < 1e-5
-        assert row["score"] < 5e-4
+        assert row["log_prob"] < 2e-5
+        assert row["manifold"] in limits or row["score"] < 2e-4
 
 
 @pytest.mark.parametrize(
@@ -88,8 +89,8 @@ def test_demo_writes_a_picture_and_its_measurements(tmp_path):
         (_oracles.sphere2, lambda t, r: oracles.sphere(2, t, r), np.pi),
         (_oracles.sphere3, lambda t, r: oracles.sphere(3, t, r), np.pi),
         (_oracles.so3, oracles.so3, np.pi / 2),
-        (_oracles.hyperbolic2, lambda t, r: oracles.hyperbolic(2, t, r), 5.0),
-        (_oracles.hyperbolic3, lambda t, r: oracles.hyperbolic(3, t, r), 5.0),
+        (_oracles.hyperbolic2, lambda t, r: oracles.hyperbolic(2, t, r), 15.0),
+        (_oracles.hyperbolic3, lambda t, r: oracles.hyperbolic(3, t, r), 15.0),
     ],
     ids=["circle", "S2", "S3", "SO3", "H2", "H3"],
 )

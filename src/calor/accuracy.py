@@ -22,6 +22,7 @@ _SOURCES = 4  # random sources for each time and distance
 _COMPACT = np.array([0, 0.01, 0.1, 0.3, 0.6, 0.8, 0.95, 0.99, 0.999, 1])  # of the largest distance
 # Further out the ambient coordinates, of size e^r, are what limits single precision.
 _OPEN = np.array([0, 0.01, 0.03, 0.1, 0.3, 1, 2, 4, 5])
+_FAR = np.array([6, 8, 10, 12, 15])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,9 +123,9 @@ def _torus(name):
     return _row(name, start, measured, truth.sum(-1), errors, norms, "0 to pi per angle")
 
 
-def _hyperbolic(name, manifold, oracle):
+def _hyperbolic(name, manifold, oracle, distances=_OPEN):
     start = time.perf_counter()
-    t, r, random = _grid(_OPEN)
+    t, r, random = _grid(distances)
     n = manifold.dim
     x0 = _lift(rounded(0.5 * random.normal(size=(len(t), n))))
     direction = _unit(random.normal(size=(len(t), n)))
@@ -148,7 +149,8 @@ def _hyperbolic(name, manifold, oracle):
     radial = np.sum(error * x[:, 1:] / radius, axis=-1, keepdims=True)
     transverse = error - radial * x[:, 1:] / radius
     errors = np.sqrt((radial[:, 0] / x[:, 0]) ** 2 + np.sum(transverse**2, axis=-1))
-    return _row(name, start, measured, truth, errors, np.abs(slope), f"0 to {_OPEN[-1]:g}")
+    described = f"{distances[0]:g} to {distances[-1]:g}"
+    return _row(name, start, measured, truth, errors, np.abs(slope), described)
 
 
 def _lift(spatial):
@@ -157,11 +159,12 @@ def _lift(spatial):
     return np.column_stack([np.sqrt(1 + np.sum(spatial**2, axis=-1)), spatial])
 
 
-def _spd(name):
+def _spd(name, spread, described):
+    """Matrices x0 with eigenvalues between exp(-2 spread) and exp(2 spread)."""
     start = time.perf_counter()
     manifold = manifolds.SPD(2)
     t, r, random = _grid(_OPEN)
-    factor = _turns(random, len(t)) * np.exp(random.uniform(-0.5, 0.5, size=(len(t), 1, 2)))
+    factor = _turns(random, len(t)) * np.exp(random.uniform(-spread, spread, size=(len(t), 1, 2)))
     x0 = _symmetric(rounded(factor @ np.swapaxes(factor, 1, 2)))
     # A geodesic of length r from x0 in a random direction.
     columns = factor @ _turns(random, len(t))
@@ -184,7 +187,7 @@ def _spd(name):
     whitened = whitened / (scale[:, :, None] * scale[:, None])
     whitened[:, [0, 1], [0, 1]] -= slopes
     errors, norms = np.linalg.norm(whitened, axis=(1, 2)), np.linalg.norm(slopes, axis=-1)
-    return _row(name, start, measured, truth, errors, norms, f"0 to {_OPEN[-1]:g}, cond x0 < 8")
+    return _row(name, start, measured, truth, errors, norms, f"0 to {_OPEN[-1]:g}, {described}")
 
 
 def _turns(random, count):
@@ -213,5 +216,9 @@ MEASUREMENTS: dict[str, Callable[[str], Accuracy]] = {
     "T^2": _torus,
     "H^2": lambda name: _hyperbolic(name, manifolds.Hyperbolic(2), _oracles.hyperbolic2),
     "H^3": lambda name: _hyperbolic(name, manifolds.Hyperbolic(3), _oracles.hyperbolic3),
-    "SPD(2)": _spd,
+    "SPD(2)": lambda name: _spd(name, 0.5, "cond x0 < 8"),
+    # Where float32 coordinates themselves are the limit.
+    "H^2 far": lambda name: _hyperbolic(name, manifolds.Hyperbolic(2), _oracles.hyperbolic2, _FAR),
+    "H^3 far": lambda name: _hyperbolic(name, manifolds.Hyperbolic(3), _oracles.hyperbolic3, _FAR),
+    "SPD(2) ill": lambda name: _spd(name, 2.3, "cond x0 < 1e4"),
 }

@@ -63,20 +63,21 @@ class SPD2Kernel(AbstractHeatKernel):
 
 def _coordinates(x, x0):
     """log(det x / det x0) and h^2."""
-    # Matrices of the size of the identity: determinants of others could leave the range.
-    scale, scale0 = (jax.lax.stop_gradient(jnp.trace(m)) / 2 for m in (x, x0))
-    x, x0 = x / scale, x0 / scale0
-    log_det = jnp.log(_determinant(x)) - jnp.log(_determinant(x0))
-    # The entries of S = L^-1 x L^-T, x0 = L L^T, give (e^r1 - e^r2)^2 as a sum of squares.
-    l11 = jnp.sqrt(x0[0, 0])
-    l21 = x0[1, 0] / l11
-    l22 = jnp.sqrt(_determinant(x0)) / l11
-    slope = l21 / l11
-    s11 = x[0, 0] / l11**2
-    s12 = (x[1, 0] - slope * x[0, 0]) / (l11 * l22)
-    s22 = (x[1, 1] - slope * (2 * x[1, 0] - slope * x[0, 0])) / l22**2
+    # Matrices of the size of the identity: determinants of others could leave the range.  By
+    # powers of two, because a rounded entry of a nearly singular matrix is another matrix.
+    exponent, exponent0 = (jnp.frexp(jax.lax.stop_gradient(jnp.trace(m)))[1] for m in (x, x0))
+    one = jnp.ones_like(x[0, 0])
+    x, x0 = x * jnp.ldexp(one, -exponent), x0 * jnp.ldexp(one, -exponent0)
+    determinant0 = _determinant(x0)
+    log_det = jnp.log(_determinant(x)) - jnp.log(determinant0)
+    # The entries of S = L^-1 x L^-T, x0 = L L^T, give (e^r1 - e^r2)^2 as a sum of squares.  The
+    # last one follows from det S, without a difference.
+    s11 = x[0, 0] / x0[0, 0]
+    high, low = accurate_dot(jnp.stack([x[1, 0], -x[0, 0]]), jnp.stack([x0[0, 0], x0[1, 0]]))
+    s12 = (high + low) / (x0[0, 0] * jnp.sqrt(determinant0))
+    s22 = (jnp.exp(log_det) + s12**2) / s11
     squared = squared_arcsinh(((s11 - s22) ** 2 + 4 * s12**2) / (4 * jnp.exp(log_det)))
-    return log_det + 2 * jnp.log(scale / scale0), squared
+    return log_det + 2 * np.log(2) * (exponent - exponent0), squared
 
 
 def _determinant(x):
