@@ -176,5 +176,6 @@ def test_interrupting_leaves_nothing_behind(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert errors == "calor: interrupted\n"
+    # Python may say before it that a callback of a library was interrupted.
+    assert errors.endswith("calor: interrupted\n")
     assert os.listdir(tmp_path) == []

@@ -11,7 +11,9 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -40,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     try:
         options = _parser().parse_args(arguments)
-        return options.run(options)
+        with _interrupts():
+            return options.run(options)
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
     except KeyboardInterrupt:
@@ -123,6 +126,36 @@ def _demo(options) -> int:
     return DONE
 
 
+_interrupted = False
+
+
+@contextlib.contextmanager
+def _interrupts():
+    """Remember Ctrl-C: the exception it raises is lost if it hits a callback inside a library."""
+    global _interrupted
+    _interrupted = False
+    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+        yield
+        return
+
+    def interrupt(signal_number, frame):
+        global _interrupted
+        _interrupted = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+        _stop_if_interrupted()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _stop_if_interrupted():
+    if _interrupted:
+        raise KeyboardInterrupt
+
+
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """A file that takes the place of `path` when all went well, and leaves no trace otherwise."""
@@ -141,6 +174,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     try:
         with file:
             yield file
+        _stop_if_interrupted()
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -151,11 +185,12 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 def _progress():
     """A function that says what is being done, on a terminal only."""
     if not sys.stderr.isatty():
-        yield lambda message: None
+        yield lambda message: _stop_if_interrupted()
         return
     start = time.perf_counter()
 
     def show(message):
+        _stop_if_interrupted()
         print(f"{time.perf_counter() - start:6.1f} s  {message}", file=sys.stderr, flush=True)
 
     yield show
