@@ -13,7 +13,7 @@ import oracles
 import pytest
 
 import calor
-from calor import _oracles
+from calor import _oracles, cli, recipes
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -179,3 +179,74 @@ def test_interrupting_leaves_nothing_behind(tmp_path):
     # Python may say before it that a callback of a library was interrupted.
     assert errors.endswith("calor: interrupted\n")
     assert os.listdir(tmp_path) == []
+
+
+SMALL = ("--set", "points=64", "steps=3", "rounds=1")
+
+
+def test_solve_and_check(tmp_path, capsys):
+    out = tmp_path / "r2.calor"
+    assert cli.main(["solve", "euclidean:2", "--out", str(out), *SMALL]) == 0
+    printed = capsys.readouterr()
+    assert "Certificate of the heat kernel of Euclidean(2)" in printed.out
+    assert printed.err == ""  # no progress bar where nobody looks
+    assert [path.name for path in tmp_path.iterdir()] == ["r2.calor"]
+    assert cli.main(["check", str(out), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["manifold"] == "Euclidean(2)"
+    assert len(report["bound"]) == len(report["times"])
+    row = next(row for row in report["errors"] if row["t"] == 0.1)
+    assert row["log_prob"] <= report["bound"][-1] + 1e-6  # rounding in float32
+
+
+def test_an_interrupted_solve_resumes(tmp_path, capsys, monkeypatch):
+    out, calls = tmp_path / "r2.calor", []
+    arguments = ["solve", "euclidean:2", "--out", str(out), "--seed", "1", *SMALL]
+    advance = recipes.Default.advance
+
+    def interrupted(self, manifold):
+        step = advance(self, manifold)
+
+        def count(state, data):
+            calls.append(1)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return step(state, data)
+
+        return count
+
+    monkeypatch.setattr(recipes.Default, "advance", interrupted)
+    assert cli.main(arguments) == 130
+    assert "--resume goes on from it" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["r2.calor.partial"]
+    assert cli.main(arguments) == 2
+    assert "unfinished run" in capsys.readouterr().err
+    assert cli.main([*arguments, "--resume", "--json"]) == 0
+    assert len(calls) == 4  # one step was done before, the second was lost
+    assert [path.name for path in tmp_path.iterdir()] == ["r2.calor"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("solve", "ball:2", "--out", "x.calor"), "unknown manifold"),
+        (("solve", "sphere", "--out", "x.calor"), "sphere:2"),
+        (("solve", "sphere:2", "--out", "nowhere/x.calor"), "nowhere"),
+        (("solve", "sphere:2", "--out", "x.calor", "--set", "steps"), "NAME=VALUE"),
+        (("solve", "sphere:2", "--out", "x.calor", "--set", "speed=3"), "speed"),
+        (("solve", "sphere:2", "--out", "x.calor", "--set", "steps=0"), "steps"),
+        (("solve", "sphere:2", "--out", "x.calor", "--resume"), "no unfinished run"),
+        (("check", "absent.calor"), "no file absent.calor"),
+        (("check", "damaged.calor"), "damaged"),
+    ],
+)
+def test_bad_requests_to_solve_and_check_are_one_line(
+    arguments, word, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "damaged.calor").write_bytes(b"calor")
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert word in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["damaged.calor"]

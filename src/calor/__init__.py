@@ -2,9 +2,16 @@
 
 __version__ = "0.1.0"
 
+from . import recipes as recipes
+from .certificate import Certificate as Certificate
+from .checkpoint import FileError as FileError
+from .checkpoint import load as load
+from .checkpoint import save as save
 from .heat import AbstractHeatKernel as HeatKernel
 from .heat import log_heat_residual as log_heat_residual
 from .kernels import heat_kernel as heat_kernel
+from .learned import LearnedKernel as LearnedKernel
+from .learned import PoorKernelWarning as PoorKernelWarning
 from .manifolds import SO3 as SO3
 from .manifolds import SPD as SPD
 from .manifolds import AbstractManifold as Manifold
@@ -20,3 +27,4 @@ from .shorttime import Parametrix as Parametrix
 from .shorttime import SchwingerDeWitt as SchwingerDeWitt
 from .shorttime import Varadhan as Varadhan
 from .shorttime import ZerothOrder as ZerothOrder
+from .solver import solve as solve

@@ -95,6 +95,12 @@ _ARCSINH_SERIES = np.array(
 )
 
 
+def even_features(x: Float[Array, "..."]) -> Float[Array, "... 2"]:
+    """Two even analytic functions of x that stay of order one for networks to look at."""
+    x2 = x * x / 4
+    return jnp.stack([x2 / (1 + x2), jnp.log1p(x2) / 4], axis=-1)
+
+
 def coth_remainder(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """(coth(x) - 1/x) / x, as an even smooth function, 1/3 at zero."""
     small = jnp.abs(x) < 0.5

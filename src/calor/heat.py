@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from ._checks import positive_time, random_key
 from ._types import Key, Point, Scalar, Tangent
 from .manifolds import AbstractManifold
+from .sampling import metropolis_walk
 
 
 class AbstractHeatKernel(eqx.Module):
@@ -63,10 +64,24 @@ class AbstractHeatKernel(eqx.Module):
         """The Riemannian gradient of log p(t, x | x0) in x, a tangent vector at x."""
         return _call(self, "_score", *self._check(t, x=x, x0=x0))
 
-    def sample(self, t: Scalar, x0: Point, *, key: Key) -> Point:
-        """A draw of Brownian motion that started at x0 a time t ago."""
+    def sample(self, t: Scalar, x0: Point, *, key: Key, sampler: str = "fast") -> Point:
+        """A draw of Brownian motion that started at x0 a time t ago.
+
+        Args:
+            t: the time.
+            x0: where it started.
+            key: a random key.
+            sampler: `"fast"`, the kernel's own way, or `"mcmc"`, the paper's: a Metropolis-adjusted
+                geodesic random walk with the kernel's density, on any manifold.
+        """
+        methods = {"fast": "_sample", "mcmc": "_sample_mcmc"}
+        if sampler not in methods:
+            raise ValueError(f"{self}: sampler must be 'fast' or 'mcmc', got {sampler!r}.")
         t, x0 = self._check(t, x0=x0)
-        return _call(self, "_sample", t, x0, random_key(key, str(self)))
+        return _call(self, methods[sampler], t, x0, random_key(key, str(self)))
+
+    def _sample_mcmc(self, t, x0, key):
+        return metropolis_walk(self.manifold, lambda x: self._log_prob(t, x, x0), t, x0, key)[0]
 
     def _check(self, t, **points):
         """A time and named points as arrays of one dtype, the one of the points."""

@@ -2,8 +2,13 @@
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax.random as jr
 
 from ._types import Key
+from .checkpoint import load
 from .exact.combined import ProductKernel, QuotientKernel
 from .exact.flat import EuclideanKernel, TorusKernel
 from .exact.hyperbolic import HyperbolicKernel
@@ -21,9 +26,11 @@ from .manifolds import (
     Sphere,
     Torus,
 )
-from .shorttime import FirstOrder, Parametrix, Varadhan
+from .names import name_of
+from .shorttime import short_time_law
+from .solver import solve
 
-_Builder = Callable[[], AbstractHeatKernel]
+_Builder = Callable[[Key | None], AbstractHeatKernel]
 
 
 def heat_kernel(
@@ -33,14 +40,14 @@ def heat_kernel(
 
     Args:
         manifold: any manifold of calor.
-        method: `"exact"`, `"short-time"` (the most accurate short-time law the manifold has), or
-            `"auto"`: exact if it is known, else short-time.
-        key: a random key, for methods that solve for the kernel; those here do not.
+        method: `"exact"`, `"pinn"` (solved by a network: the kernel that ships with calor, or, with
+            a key, one solved now), `"short-time"` (the most accurate short-time law), or `"auto"`:
+            the first of exact, shipped, solved now if there is a key, and short-time.
+        key: a random key; it asks for solving now, as `calor.solve` does, which takes minutes.
 
     Returns:
         A kernel with `log_prob`, `score` and `sample`.
     """
-    del key
     if not isinstance(manifold, AbstractManifold):
         raise TypeError(
             f"heat_kernel: manifold must be a manifold such as calor.Sphere(2), got "
@@ -48,11 +55,19 @@ def heat_kernel(
         )
     builders = _builders(manifold)
     if method == "auto":
-        method = next(iter(builders))
+        method = _best(manifold, builders, key)
     if not isinstance(method, str) or method not in builders:
         known = ", ".join(repr(name) for name in builders)
         raise ValueError(f"heat_kernel: {manifold} has no method {method!r}; it has {known}.")
-    return builders[method]()
+    return builders[method](key)
+
+
+def _best(manifold, builders, key):
+    if "exact" in builders:
+        return "exact"
+    if "pinn" in builders and (key is not None or _is_shipped(manifold)):
+        return "pinn"
+    return "short-time"
 
 
 def _builders(manifold: AbstractManifold) -> dict[str, _Builder]:
@@ -65,11 +80,14 @@ def _builders(manifold: AbstractManifold) -> dict[str, _Builder]:
             if all(method in part for part in parts)
         }
     if isinstance(manifold, AbstractQuotient):
-        return {
+        builders = {
             method: functools.partial(_quotient, manifold, builder)
             for method, builder in _builders(manifold.cover).items()
         }
-    exact = {
+        if "pinn" in builders:
+            builders["pinn"] = functools.partial(_solved, manifold)
+        return builders
+    exact: Any = {
         Euclidean: EuclideanKernel,
         Torus: TorusKernel,
         Sphere: SphereKernel,
@@ -80,22 +98,41 @@ def _builders(manifold: AbstractManifold) -> dict[str, _Builder]:
         exact = SPD2Kernel
     builders: dict[str, _Builder] = {}
     if exact is not None:
-        builders["exact"] = functools.partial(exact, manifold)
-    builders["short-time"] = functools.partial(_short_time, manifold)
+        builders["exact"] = lambda key: exact(manifold)
+    if isinstance(manifold, AbstractSymmetricSpace):
+        builders["pinn"] = functools.partial(_solved, manifold)
+    builders["short-time"] = lambda key: short_time_law(manifold)
     return builders
 
 
-def _short_time(manifold):
-    if isinstance(manifold, Sphere | Euclidean | Torus):
-        return Parametrix(manifold, order=3)
-    if isinstance(manifold, AbstractSymmetricSpace):
-        return FirstOrder(manifold)
-    return Varadhan(manifold)
+def _solved(manifold, key):
+    """The kernel that ships with calor or, with a key, one solved now."""
+    if key is not None:
+        return solve(manifold, key=key)
+    if not _is_shipped(manifold):
+        raise ValueError(
+            f"heat_kernel: no solved kernel of {manifold} ships with calor; give a key to solve it "
+            "now, as in heat_kernel(manifold, 'pinn', key=jax.random.key(0))."
+        )
+    return load(_shipped_file(manifold))
 
 
-def _product(manifold, builders):
-    return ProductKernel(manifold, tuple(builder() for builder in builders))
+def _shipped_file(manifold):
+    return Path(__file__).with_name("solved") / f"{name_of(manifold).replace(':', '-')}.calor"
 
 
-def _quotient(manifold, builder):
-    return QuotientKernel(manifold, builder())
+def _is_shipped(manifold):
+    try:
+        return _shipped_file(manifold).is_file()
+    except ValueError:  # a manifold without a name
+        return False
+
+
+def _product(manifold, builders, key):
+    keys = [None] * len(builders) if key is None else jr.split(key, len(builders))
+    parts = zip(builders, keys, strict=True)
+    return ProductKernel(manifold, tuple(builder(k) for builder, k in parts))
+
+
+def _quotient(manifold, builder, key):
+    return QuotientKernel(manifold, builder(key))

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 # Perceptually uniform; its first colors, almost black, are left out.
@@ -129,6 +130,38 @@ def color_bar(axes: Axes) -> Axes:
     for spine in axes.spines.values():
         spine.set_linewidth(0.5)
     return axes
+
+
+def certificate(measured, axes: Axes | None = None) -> Figure:
+    """Residual, estimated error and bound of a learned kernel against time.
+
+    Args:
+        measured: a `Certificate`.
+        axes: where to draw; by default a new figure.
+
+    Returns:
+        The figure.
+    """
+    if axes is None:
+        axes = Figure(figsize=(5.2, 3.4), layout="constrained").subplots()
+    times = np.asarray(measured.times)
+    blue, orange, green = AXIS_COLORS
+    axes.loglog(times, measured.largest, ":", color=green, label="largest residual")
+    axes.loglog(times, measured.mean, "--", color=green, label="mean residual")
+    bounds = [measured.bound(t) for t in times]
+    axes.loglog(times, bounds, color=orange, label="bound on |error of log p|")
+    estimates = [measured.estimate(t) for t in times]
+    axes.loglog(times, estimates, color=blue, label="estimate of it")
+    axes.set_xlabel("time t")
+    axes.set_title(f"heat kernel of {measured.manifold}", fontsize=10, color=_INK)
+    axes.tick_params(labelsize=9)
+    axes.grid(color="#dddddd", linewidth=0.5)
+    axes.legend(fontsize=8, frameon=False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure = axes.get_figure()
+    assert isinstance(figure, Figure)
+    return figure
 
 
 def _graticule(axes, view, color, alpha):

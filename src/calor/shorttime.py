@@ -162,6 +162,15 @@ class Parametrix(AbstractCorrectedGaussian):
         return zeroth + jnp.log(jnp.maximum(total, 1e-6))
 
 
+def short_time_law(manifold: AbstractManifold, order: int = 3) -> AbstractHeatKernel:
+    """The most accurate short-time law of a manifold, a parametrix up to `order` if it has one."""
+    if isinstance(manifold, Sphere | Euclidean | Torus):
+        return Parametrix(manifold, order)
+    if isinstance(manifold, AbstractSymmetricSpace):
+        return FirstOrder(manifold)
+    return Varadhan(manifold)
+
+
 def geodesic_random_walk(manifold: AbstractManifold, t, x0, key):
     """Brownian motion for a time t in steps of Gaussian tangent vectors."""
     length = jnp.sqrt(2 * t / _WALK)

@@ -49,5 +49,14 @@ class QuotientKernel(AbstractHeatKernel):
     def _sample(self, t, x0, key):
         return self.cover._sample(t, x0, key)
 
+    @property
+    def certificate(self):
+        """The one of the cover, if its kernel was learned.
+
+        p is a sum of densities of the cover, so a bound on their relative errors bounds its own,
+        and its residual is a weighted mean of theirs.
+        """
+        return self.cover.certificate  # pyright: ignore
+
     def _compare(self, t, x, sources):
         return compare_separately(self, t, x, sources)

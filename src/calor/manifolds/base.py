@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Float
 
 from .. import calculus
@@ -201,3 +202,50 @@ class AbstractSymmetricSpace(AbstractManifold):
     @abstractmethod
     def scalar_curvature(self) -> float:
         """The scalar curvature, a constant: six times `first_order` at y = 0."""
+
+    # What a solver of the heat equation and a sampler need beyond that.
+
+    @abstractmethod
+    def log_area(self, y: Float[Array, " k"]) -> Scalar:
+        """log J: the volume of the points with coordinates near y is J(y) dy, up to a constant.
+
+        In these coordinates Delta f = sum_a d^2 f / dy_a^2 + <grad log J, grad f>.
+        """
+
+    @abstractmethod
+    def invariants(self, y: Float[Array, " k"]) -> Float[Array, "m f"]:
+        """Smooth functions of y, f of them for each of m unordered items.
+
+        The heat kernel is a smooth function of them, unchanged when items are permuted within the
+        symmetry of `grouping`; they stay of order one.
+        """
+
+    @abstractmethod
+    def grouping(self) -> np.ndarray:
+        """Which items belong to which unordered group: a matrix of zeros and ones, (g, m)."""
+
+    @abstractmethod
+    def tangent_coordinates(
+        self, v: Tangent
+    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
+        """The coordinates of exp(v), for v at the origin, and the lift of df/dy to df/dv."""
+
+    @abstractmethod
+    def point_at(self, y: Float[Array, " k"], x0: Point, key: Key) -> Point:
+        """A random point whose coordinates relative to x0 are y, uniform among those."""
+
+    @abstractmethod
+    def relative(self, x: Point, x0: Point) -> Float[Array, " d"]:
+        """x as seen from x0: its place in a flat space after an isometry took x0 to the origin."""
+
+    @abstractmethod
+    def origin(self) -> Point:
+        """A point to measure from."""
+
+    @abstractmethod
+    def injectivity_radius(self) -> float:
+        """Within this distance geodesics from a point are shortest; infinite: everywhere."""
+
+    @abstractmethod
+    def spectral_gap(self) -> float:
+        """The smallest positive eigenvalue of -Delta on a compact space, zero on others."""

@@ -1,8 +1,11 @@
 """Flat space R^n."""
 
+import math
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 
 from .._checks import positive_integer
 from .._numerics import safe_norm
@@ -69,4 +72,40 @@ class Euclidean(AbstractSymmetricSpace):
 
     def scalar_curvature(self):
         """Zero."""
+        return 0.0
+
+    def log_area(self, y):
+        """Zero."""
+        return jnp.zeros((), y.dtype)
+
+    def invariants(self, y):
+        """The coordinates, kept of order one."""
+        return jnp.tanh(y)[None]
+
+    def grouping(self):
+        """One item."""
+        return np.ones((1, 1))
+
+    def tangent_coordinates(self, v):
+        """The vector itself."""
+        return v, lambda slope: slope
+
+    def point_at(self, y, x0, key):
+        """The one point there is."""
+        return self._exp(x0, y)
+
+    def relative(self, x, x0):
+        """The difference of the points."""
+        return x - x0
+
+    def origin(self):
+        """Zero."""
+        return jnp.zeros(self.shape)
+
+    def injectivity_radius(self):
+        """Infinite."""
+        return math.inf
+
+    def spectral_gap(self):
+        """Zero: the spectrum is continuous."""
         return 0.0

@@ -5,6 +5,8 @@ two sides of that equation cancel, so x_0 is always taken as the function sqrt(1
 other coordinates s, and the metric and the distance are written as sums of positive terms in s.
 """
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete, positive_integer, real_array
-from .._numerics import coth_remainder, log_sinhc, safe_norm, safe_sqrt, sinhc, squared_arcsinh
+from .._numerics import (
+    coth_remainder,
+    even_features,
+    log_sinhc,
+    safe_norm,
+    safe_sqrt,
+    sinhc,
+    squared_arcsinh,
+)
 from .._types import Point, Scalar
 from .base import AbstractSymmetricSpace
 
@@ -126,6 +136,41 @@ class Hyperbolic(AbstractSymmetricSpace):
     def scalar_curvature(self):
         """-n(n - 1)."""
         return float(-self.dim * (self.dim - 1))
+
+    def log_area(self, y):
+        """(n - 1) log sinh r."""
+        return (self.dim - 1) * (log_sinhc(y[0]) + jnp.log(y[0]))
+
+    def invariants(self, y):
+        """Two even functions of the distance."""
+        return even_features(y)
+
+    def grouping(self):
+        """One item."""
+        return np.ones((1, 1))
+
+    def tangent_coordinates(self, v):
+        """The length of v."""
+        length = safe_norm(v[1:])  # at the origin the metric is the flat one
+        return length[None], lambda slope: v * (slope[0] / jnp.maximum(length, 1e-12))
+
+    def point_at(self, y, x0, key):
+        """Go the distance y in a random direction."""
+        v = self._random_tangent(key, x0)
+        return self._exp(x0, v * (y[0] / safe_sqrt(self._inner(x0, v, v))))
+
+    def relative(self, x, x0):
+        """The spatial part of x after a boost that takes x0 to the origin."""
+        s, s0 = x[1:], x0[1:]
+        return s - s0 * (x[0] - jnp.sum(s * s0) / (1 + x0[0]))
+
+    def injectivity_radius(self):
+        """Infinite."""
+        return math.inf
+
+    def spectral_gap(self):
+        """Zero: the spectrum is continuous."""
+        return 0.0
 
     def to_ball(self, x: Point) -> Float[Array, " n"]:
         """The point in the Poincare ball."""

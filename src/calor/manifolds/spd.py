@@ -5,7 +5,10 @@ X to the identity, where geodesics are exp(tS): every verb is one Cholesky facto
 eigendecomposition.
 """
 
+import math
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -13,7 +16,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete, positive_integer
-from .._numerics import coth_remainder, log_sinhc
+from .._numerics import coth_remainder, even_features, log_sinhc
 from .._types import Point
 from ._symmetric import log_eigenvalues, log_norm, symmetric_exp, symmetric_log
 from .base import AbstractSymmetricSpace
@@ -126,6 +129,48 @@ class SPD(AbstractSymmetricSpace):
         """-n(n - 1)(n + 2)/8."""
         n = self.size
         return -n * (n - 1) * (n + 2) / 8
+
+    def log_area(self, y):
+        """Sum over pairs of log sinh(|x|/2), x the difference of two log-eigenvalues."""
+        x = self._pairs(y) / 2
+        return jnp.sum(log_sinhc(x) + jnp.log(jnp.abs(x)))
+
+    def invariants(self, y):
+        """Two even functions of each difference of two log-eigenvalues."""
+        return even_features(self._pairs(y))
+
+    def grouping(self):
+        """Each log-eigenvalue groups the pairs that it takes part in."""
+        pairs = np.stack(np.triu_indices(self.size, 1))
+        return np.any(np.arange(self.size)[:, None, None] == pairs, axis=1).astype(float)
+
+    def tangent_coordinates(self, v):
+        """The eigenvalues of v."""
+        w, q = jnp.linalg.eigh(v, symmetrize_input=False)
+        return w, lambda slope: (q * slope) @ q.T
+
+    def point_at(self, y, x0, key):
+        """L Q diag(e^y) Q^T L^T with x0 = L L^T and a random rotation Q."""
+        noise, x0 = jax.lax.optimization_barrier((jr.normal(key, self.shape, x0.dtype), x0))
+        q, _ = jnp.linalg.qr(noise)
+        columns = jnp.linalg.cholesky(x0) @ q
+        return _symmetric_part((columns * jnp.exp(y)) @ columns.T)
+
+    def relative(self, x, x0):
+        """The entries of L^-1 x L^-T, x0 = L L^T."""
+        return _whiten(jnp.linalg.cholesky(x0), x).ravel()
+
+    def origin(self):
+        """The identity."""
+        return jnp.eye(self.size)
+
+    def injectivity_radius(self):
+        """Infinite."""
+        return math.inf
+
+    def spectral_gap(self):
+        """Zero: the spectrum is continuous."""
+        return 0.0
 
     def _pairs(self, r):
         i, j = np.triu_indices(self.size, 1)

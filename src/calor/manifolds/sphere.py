@@ -5,6 +5,7 @@ import math
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import positive_integer
@@ -108,3 +109,43 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
     def scalar_curvature(self):
         """n(n - 1)."""
         return float(self.dim * (self.dim - 1))
+
+    def log_area(self, y):
+        """(n - 1) log sin r."""
+        return (self.dim - 1) * jnp.log(jnp.sin(y[0]))
+
+    def invariants(self, y):
+        """cos r."""
+        return jnp.cos(y)[None]
+
+    def grouping(self):
+        """One item."""
+        return np.ones((1, 1))
+
+    def tangent_coordinates(self, v):
+        """The length of v."""
+        length = safe_norm(v)
+        return length[None], lambda slope: v * (slope[0] / jnp.maximum(length, 1e-12))
+
+    def point_at(self, y, x0, key):
+        """Go the distance y in a random direction."""
+        v = self._random_tangent(key, x0)
+        return self._exp(x0, v * (y[0] / safe_norm(v)))
+
+    def relative(self, x, x0):
+        """x after a reflection that takes x0 to the first coordinate vector."""
+        side = jnp.where(x0[0] >= 0, 1.0, -1.0)
+        axis = x0.at[0].add(side)
+        return -side * (x - axis * (2 * jnp.sum(axis * x) / jnp.sum(axis * axis)))
+
+    def origin(self):
+        """The first coordinate vector."""
+        return jnp.zeros(self.shape).at[0].set(1.0)
+
+    def injectivity_radius(self):
+        """The distance pi of antipodes."""
+        return math.pi
+
+    def spectral_gap(self):
+        """n, of the coordinate functions."""
+        return float(self.dim)

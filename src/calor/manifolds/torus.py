@@ -1,8 +1,11 @@
 """The flat torus T^n = (R / 2 pi Z)^n, a point of it being n angles."""
 
+import math
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 
 from .._checks import positive_integer
 from .._numerics import safe_norm, wrap_angle
@@ -77,3 +80,39 @@ class Torus(AbstractCompactManifold, AbstractSymmetricSpace):
     def scalar_curvature(self):
         """Zero."""
         return 0.0
+
+    def log_area(self, y):
+        """Zero."""
+        return jnp.zeros((), y.dtype)
+
+    def invariants(self, y):
+        """The cosine of each angle: reflections and swaps of the angles are isometries."""
+        return jnp.cos(y)[:, None]
+
+    def grouping(self):
+        """All angles together."""
+        return np.ones((1, self.dim))
+
+    def tangent_coordinates(self, v):
+        """The vector itself."""
+        return v, lambda slope: slope
+
+    def point_at(self, y, x0, key):
+        """The one point there is."""
+        return self._exp(x0, y)
+
+    def relative(self, x, x0):
+        """Cosines and sines of the differences: the flat torus in R^(2n)."""
+        return jnp.concatenate([jnp.cos(x - x0), jnp.sin(x - x0)])
+
+    def origin(self):
+        """Zero."""
+        return jnp.zeros(self.shape)
+
+    def injectivity_radius(self):
+        """Half the length of a circle."""
+        return math.pi
+
+    def spectral_gap(self):
+        """1, of the cosine of an angle."""
+        return 1.0

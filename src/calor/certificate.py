@@ -1,0 +1,225 @@
+r"""Certificates: how accurate a solved kernel is, measured at points that training never saw.
+
+Let phi be a solution with residual R = dphi/dt - Delta phi - |grad phi|^2, and let e be its error
+at t0.  By the Feynman-Kac formula its error at (t, x) is, exactly,
+
+    phi - log p = log E exp( e(Y_t0) + int_t0^t R(s, Y_s) ds ),
+
+Y being Brownian motion on its way from x0 to x.  So with e and R bounded by eps_B and eps_R(s),
+
+    |phi - log p| <= eps_B + int_t0^t eps_R(s) ds,                                          (bound)
+
+which is theorem C.3 of the paper with the residual resolved in time.  The mean of |R| over Brownian
+motion in place of its maximum estimates the typical error.
+
+What is measured is the largest residual among finitely many points: the bound speaks of the region
+that they fill, not of what lies beyond it.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from ._types import Key
+from .collocation import trusted_radius
+from .heat import AbstractHeatKernel
+from .manifolds import AbstractManifold, AbstractQuotient
+from .shorttime import geodesic_random_walk
+from .solutions import AbstractSolution
+
+# Half of the points of a certificate are Brownian motion at time t, half at this multiple of t.
+_FURTHER = 1.5
+# How many times, equally spaced on a logarithmic scale.
+_TIMES = 12
+# A kernel whose typical error may exceed this is called poor.
+POOR = 0.05
+
+
+class Certificate(eqx.Module):
+    """Initial error, residuals by time, and what follows from them."""
+
+    manifold: AbstractManifold
+    t0: float = eqx.field(static=True)
+    initial_error: float = eqx.field(static=True)
+    """The largest |phi - log p| at t0; zero if the solution is exact as t -> 0."""
+    times: tuple[float, ...] = eqx.field(static=True)
+    largest: tuple[float, ...] = eqx.field(static=True)
+    """The largest |R| at each time."""
+    mean: tuple[float, ...] = eqx.field(static=True)
+    """The mean |R| over Brownian motion at each time."""
+    normalized: tuple[float, ...] = eqx.field(static=True)
+    """The mean of |R| over the largest term of the equation, as in the paper's table."""
+    log_mass: tuple[float, ...] = eqx.field(static=True)
+    """The logarithm of the total mass at each time."""
+    radius: tuple[float, ...] = eqx.field(static=True)
+    """The distance from x0 that the points reach at each time."""
+    points: int = eqx.field(static=True)
+    """The number of points at each time."""
+
+    @property
+    def law(self) -> str:
+        """From what law the points were drawn."""
+        return f"half Brownian motion at time t, half at time {_FURTHER:g} t"
+
+    @property
+    def residual(self) -> float:
+        """The largest residual at all times."""
+        return float(np.max(self.largest))
+
+    def bound(self, t: float) -> float:
+        """The bound on |error of log p| at time t, for points as near as those of the certificate.
+
+        Infinite beyond the last time; below t0 the error is the one of the short-time law.
+        """
+        return self._accumulated(t, self.largest)
+
+    def estimate(self, t: float) -> float:
+        """The typical error of log p at time t: the bound with mean residuals."""
+        return self._accumulated(t, self.mean)
+
+    def _accumulated(self, t, residuals):
+        t = float(t)
+        if not t > 0:
+            raise ValueError(f"Certificate: the time t must be positive, got t = {t:g}.")
+        if t > self.times[-1] * (1 + 1e-6):
+            return float("inf")
+        # Piecewise linear between the times, constant before the first.
+        grid = np.unique(np.clip([self.t0, *self.times, t], self.t0, max(t, self.t0)))
+        values = np.interp(grid, self.times, residuals)
+        return self.initial_error + float(np.trapezoid(values, grid))
+
+    @property
+    def poor(self) -> str | None:
+        """What is wrong with a kernel that should not be trusted, or nothing."""
+        error = self.estimate(float(self.times[-1]))
+        if error <= POOR:
+            return None
+        return (
+            f"log p on {self.manifold} may be off by {error:.2g} (more than {POOR:g}) at "
+            f"t = {self.times[-1]:g}: it was trained too little; see its certificate"
+        )
+
+    def __str__(self) -> str:
+        lines = [
+            f"Certificate of the heat kernel of {self.manifold}",
+            f"initial error {self.initial_error:.1e} at t = {self.t0:g}; {self.points} points at "
+            f"each time, {self.law}",
+            "",
+            f"{'t':>7} {'reach':>7} {'max |R|':>9} {'mean |R|':>9} {'normalized':>10} "
+            f"{'mass - 1':>9} {'estimate':>9} {'bound':>9}",
+        ]
+        for i, t in enumerate(self.times):
+            lines.append(
+                f"{t:7.3g} {self.radius[i]:7.2f} {self.largest[i]:9.1e} {self.mean[i]:9.1e} "
+                f"{self.normalized[i]:10.1e} {np.expm1(self.log_mass[i]):9.1e} "
+                f"{self.estimate(t):9.1e} {self.bound(t):9.1e}"
+            )
+        if self.poor:
+            lines += ["", f"Poor: {self.poor}."]
+        return "\n".join(lines)
+
+    def plot(self, axes=None):
+        """Draw residual, estimate and bound against time; returns the matplotlib figure."""
+        from .plots import certificate
+
+        return certificate(self, axes)
+
+
+def certify_solution(
+    solution: AbstractSolution,
+    law: AbstractHeatKernel,
+    interval: tuple[float, float],
+    *,
+    points: int,
+    key: Key,
+) -> Certificate:
+    """Measure a solution at points of Brownian motion.
+
+    Args:
+        solution: what to certify.
+        law: the short-time law that it takes over from at t0.
+        interval: t0 and t1, the ends of the solved interval; t0 = 0 if it is exact there.
+        points: the number of points at each time.
+        key: a random key.
+    """
+    manifold, (t0, t1) = solution.manifold, interval
+    space = manifold.cover if isinstance(manifold, AbstractQuotient) else manifold
+    source = space.origin()  # pyright: ignore
+    key_initial, key_inside = jr.split(key)
+    error, log_mass = 0.0, 0.0
+    if t0 > 0:
+        error, log_mass = _initial_error(solution, law, t0, source, 4 * points, key_initial)
+
+    factors = jnp.where(jnp.arange(points) % 2 == 0, 1.0, _FURTHER)
+
+    # Three compiled functions, not one: eigendecompositions of batches that XLA runs side by side
+    # on a CPU wait for each other's threads, for ever.
+    @jax.jit
+    def walk(t, key):
+        one = lambda factor, key: geodesic_random_walk(manifold, t * factor, source, key)
+        return jax.vmap(one)(factors, jr.split(key, points))
+
+    @jax.jit
+    def measure(t, x):
+        terms = jax.vmap(lambda x: solution.terms(t, x, source))(x)
+        return jax.vmap(lambda terms: (terms.residual(), terms.normalized_residual()))(terms)
+
+    reach = jax.jit(jax.vmap(lambda x: manifold._dist(x, source)))
+    times = np.geomspace(t0 or t1 / 50, t1, _TIMES)
+    columns = []
+    for t, key_time in zip(times, jr.split(key_inside, _TIMES), strict=True):
+        x = walk(jnp.asarray(t), key_time)
+        residual, normalized = map(np.asarray, measure(jnp.asarray(t), x))
+        at_t = residual[::2]
+        columns.append(
+            (
+                np.max(np.abs(residual)),
+                np.mean(np.abs(at_t)),
+                np.mean(normalized[::2]),
+                np.mean(at_t),
+                np.max(reach(x)),
+            )
+        )
+    largest, mean, normalized, signed, radius = np.array(columns, dtype=float).T
+    # The logarithm of the mass changes at the rate of the mean residual over the kernel.
+    grid = np.concatenate([[t0], times])
+    rates = np.interp(grid, times, signed)
+    masses = log_mass + np.cumsum(np.diff(grid) * (rates[1:] + rates[:-1]) / 2)
+    return Certificate(
+        manifold=manifold,
+        t0=t0,
+        initial_error=error,
+        times=tuple(times.tolist()),
+        largest=tuple(largest.tolist()),
+        mean=tuple(mean.tolist()),
+        normalized=tuple(normalized.tolist()),
+        log_mass=tuple(masses.tolist()),
+        radius=tuple(radius.tolist()),
+        points=points,
+    )
+
+
+def _initial_error(solution, law, t0, source, points, key):
+    """The largest difference from the short-time law at t0, and the logarithm of the mass there.
+
+    The points are Gaussian steps from the source, without those so near the cut locus that the law
+    misses another geodesic.
+    """
+    manifold, t = solution.manifold, jnp.asarray(t0)
+
+    @jax.jit
+    @jax.vmap
+    def step(key):
+        return manifold._exp(source, jnp.sqrt(2 * t) * manifold._random_tangent(key, source))
+
+    @jax.jit
+    @jax.vmap
+    def difference(x):
+        return solution.log_prob(t, x, source) - law._log_prob(t, x, source)
+
+    x = step(jr.split(key, points))
+    distances = np.asarray(jax.jit(jax.vmap(lambda x: manifold._dist(x, source)))(x))
+    differences = np.asarray(difference(x))[distances < trusted_radius(manifold, t0)]
+    return float(np.max(np.abs(differences))), float(np.log(np.mean(np.exp(differences))))

@@ -1,0 +1,136 @@
+"""Learned heat kernels: the short-time law below t0, a solution of the heat equation above it.
+
+This is equation (logp-approx) of the paper.  A learned kernel is used like any other, and carries
+the certificate of its accuracy and the record of how it was made.
+"""
+
+import json
+import math
+import warnings
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._numerics import safe_sqrt
+from ._types import Key, Point, Scalar
+from .certificate import Certificate
+from .exact.radial import RadialSampler, concrete
+from .heat import AbstractHeatKernel, compare_separately
+from .manifolds import AbstractManifold, AbstractSymmetricSpace
+from .sampling import langevin, metropolis_walk
+from .solutions import AbstractSolution, RadialSolution, coordinate_count
+
+# Times between which draws of isotropic spaces are tabulated.
+_T_MIN = 1e-3
+
+
+class PoorKernelWarning(UserWarning):
+    """A kernel is used although its certificate says that it is not accurate."""
+
+
+class LearnedKernel(AbstractHeatKernel):
+    """A heat kernel that was solved for; `calor.solve` makes it."""
+
+    manifold: AbstractManifold
+    law: AbstractHeatKernel
+    solution: AbstractSolution
+    t0: float = eqx.field(static=True)
+    t1: float = eqx.field(static=True)
+    certificate: Certificate
+    record: str = eqx.field(static=True)
+    """How it was made: recipe, seed, version, time, as JSON."""
+    sampler: RadialSampler | None = eqx.field(static=True)
+    """The radial law, tabulated for draws, if the kernel is a function of the distance."""
+
+    def _log_prob(self, t, x, x0):
+        self._warn()
+        return self._value(t, x, x0)
+
+    def _value(self, t, x, x0):
+        late = self.solution.log_prob(jnp.maximum(t, self._start(t)), x, x0)
+        if self.t0 == 0:
+            return late
+        early = self.law._log_prob(jnp.minimum(t, self.t0), x, x0)
+        return jnp.where(t < self.t0, early, late)
+
+    def _score(self, t, x, x0):
+        self._warn()
+        late = self.solution.score(jnp.maximum(t, self._start(t)), x, x0)
+        if self.t0 == 0:
+            return late
+        early = self.law._score(jnp.minimum(t, self.t0), x, x0)
+        return jnp.where(t < self.t0, early, late)
+
+    def _sample(self, t, x0, key):
+        self._warn()
+        return self.draw(t, x0, key)[0]
+
+    def draw(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar]:
+        """A draw in the fast way, and the acceptance rate of its Markov chain (one if none)."""
+        manifold = self.manifold
+        if self.sampler is not None:
+            z = manifold._random_tangent(key, x0)
+            length = safe_sqrt(manifold._inner(x0, z, z))
+            x = manifold._exp(x0, jnp.sqrt(2 * t) * self.sampler(t, length) * z)
+            return x, jnp.ones_like(t)
+        if isinstance(manifold, AbstractSymmetricSpace) and math.isinf(
+            manifold.injectivity_radius()
+        ):
+            return langevin(manifold, lambda y: self.phi(t, y), t, x0, key)
+        return metropolis_walk(manifold, lambda x: self._value(t, x, x0), t, x0, key)
+
+    def _compare(self, t, x, sources):
+        return compare_separately(self, t, x, sources)
+
+    def _start(self, t):
+        return jnp.asarray(self.t0 or 0.0, t.dtype)
+
+    def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
+        """log p as a function of kernel coordinates, on a symmetric space."""
+        manifold = self.manifold
+        assert isinstance(manifold, AbstractSymmetricSpace)
+        if isinstance(self.solution, RadialSolution) and self.t0 == 0:
+            return self.solution.phi(t, y)
+        origin = manifold.origin().astype(y.dtype)
+        return self._value(t, manifold.point_at(y, origin, jr.key(0)), origin)
+
+    def _warn(self):
+        if self.certificate.poor:
+            warnings.warn(self.certificate.poor, PoorKernelWarning, stacklevel=2)
+
+    @property
+    def about(self) -> dict:
+        """How it was made: recipe, seed, version, time."""
+        return json.loads(self.record)
+
+
+def learned_kernel(
+    manifold: AbstractManifold,
+    law: AbstractHeatKernel,
+    solution: AbstractSolution,
+    interval: tuple[float, float],
+    certificate: Certificate,
+    record: str,
+) -> LearnedKernel:
+    """A learned kernel, with the table of its draws if it is isotropic."""
+    kernel = LearnedKernel(manifold, law, solution, *interval, certificate, record, None)
+    if not isinstance(manifold, AbstractSymmetricSpace) or coordinate_count(manifold) > 1:
+        return kernel
+    radius = manifold.injectivity_radius()
+    farthest = min(radius, 1e6) - 1e-4  # the area vanishes at both ends
+
+    def log_density(t, r):
+        inside = np.clip(r, 1e-6, farthest)
+        values = concrete(lambda t, r: kernel.phi(t, r[None]), t, inside)
+        return values + concrete(lambda r: manifold.log_area(r[None]), inside)
+
+    growth = 0.0
+    if not math.isfinite(radius):  # d log J / dr far out
+        growth = float(jax.grad(manifold.log_area)(jnp.array([30.0]))[0])
+    t_min = min(_T_MIN, interval[1] / 10)
+    sampler = RadialSampler(manifold.dim, log_density, radius, t_min, interval[1], growth)
+    return LearnedKernel(manifold, law, solution, *interval, certificate, record, sampler)

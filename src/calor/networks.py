@@ -1,0 +1,164 @@
+"""Networks that solutions of the heat equation are made of; they know nothing of geometry.
+
+Two kinds: a small set network, calor's own, and the modified multilayer perceptron of Wang et al.,
+"An expert's guide to training physics-informed neural networks" (2023), which the paper uses.
+"""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from ._types import Key, Scalar
+
+
+class Dense(eqx.Module):
+    """An affine map x -> x W + b, with random weights that keep variances and spread biases."""
+
+    weight: Float[Array, "i o"]
+    bias: Float[Array, " o"]
+
+    def __call__(self, x: Float[Array, "... i"]) -> Float[Array, "... o"]:
+        """Apply it along the last axis."""
+        return x @ self.weight + self.bias
+
+
+def dense(key: Key, inputs: int, outputs: int, spread: float = 1.0) -> Dense:
+    """A random affine map; its biases are uniform in [-spread, spread]."""
+    key_weight, key_bias = jr.split(key)
+    weight = jr.normal(key_weight, (inputs, outputs)) / jnp.sqrt(max(inputs, 1))
+    return Dense(weight, jr.uniform(key_bias, (outputs,), minval=-spread, maxval=spread))
+
+
+class SetNetwork(eqx.Module):
+    """A smooth function of time and of unordered groups of unordered items.
+
+    Items are seen one by one, summed within each group, groups are seen one by one and averaged:
+
+        h_i = tanh-layers(item_i, t),  g_a = tanh-layers(sum of h_i over group a, mean, t),
+        N = affine(mean of g_a, t).
+
+    With one item in one group it is an ordinary multilayer perceptron.
+    """
+
+    item_layers: tuple[Dense, ...]
+    group_layers: tuple[Dense, ...]
+    out: Dense
+
+    def __call__(
+        self,
+        items: Float[Array, "m f"],
+        grouping: Float[Array, "g m"],
+        times: Float[Array, " s"],
+    ) -> Scalar:
+        """The value for given items, groups and functions of time."""
+        hidden = _with(items, times)
+        for layer in self.item_layers:
+            hidden = jnp.tanh(layer(hidden))
+        groups = grouping @ hidden / len(grouping)
+        if len(grouping) > 1:
+            groups = _with(groups, jnp.mean(groups, axis=0))
+        hidden = _with(groups, times)
+        for layer in self.group_layers:
+            hidden = jnp.tanh(layer(hidden))
+        return self.out(jnp.concatenate([jnp.mean(hidden, axis=0), times]))[0]
+
+
+def set_network(
+    key: Key,
+    features: int,
+    groups: int,
+    times: int,
+    item_widths: Sequence[int],
+    group_widths: Sequence[int],
+) -> SetNetwork:
+    """A random set network for items of `features` numbers in `groups` groups."""
+    keys = iter(jr.split(key, len(item_widths) + len(group_widths) + 1))
+    item_layers, size = [], features + times
+    for width in item_widths:
+        item_layers.append(dense(next(keys), size, width))
+        size = width
+    group_layers, size = [], size * (2 if groups > 1 else 1) + times
+    for width in group_widths:
+        group_layers.append(dense(next(keys), size, width))
+        size = width
+    out = dense(next(keys), size + times, 1, spread=0.0)
+    return SetNetwork(tuple(item_layers), tuple(group_layers), out)
+
+
+def _with(rows, extra):
+    """Append the same numbers to every row."""
+    return jnp.concatenate([rows, jnp.broadcast_to(extra, (len(rows), len(extra)))], axis=-1)
+
+
+class ModifiedMLP(eqx.Module):
+    """A perceptron whose layers are gated between two encodings of the input.
+
+    With U, V two layers applied to the input, each hidden layer h becomes h U + (1 - h) V.
+    """
+
+    gates: tuple[Dense, Dense]
+    layers: tuple[Dense, ...]
+    log_scales: tuple[Float[Array, " o"], ...]
+    """Random weight factorization: the columns of a layer's weights are scaled by exp(these)."""
+    out: Dense
+
+    def __call__(self, x: Float[Array, " i"]) -> Scalar:
+        """The value at one input."""
+        first, second = (jnp.tanh(gate(x)) for gate in self.gates)
+        hidden = x
+        for layer, log_scale in zip(self.layers, self.log_scales, strict=True):
+            hidden = jnp.tanh((hidden @ layer.weight) * jnp.exp(log_scale) + layer.bias)
+            hidden = hidden * first + (1 - hidden) * second
+        return self.out(hidden)[0]
+
+
+def modified_mlp(key: Key, inputs: int, width: int, depth: int, factorize: bool) -> ModifiedMLP:
+    """A random modified perceptron of `depth` hidden layers.
+
+    With `factorize`, weights are written as exp(s) V with s ~ N(1, 0.1) and both are trained.
+    """
+    key_gates, key_layers, key_scales, key_out = jr.split(key, 4)
+    first, second = (dense(k, inputs, width, spread=0.0) for k in jr.split(key_gates))
+    sizes = [inputs, *[width] * depth]
+    layers, log_scales = [], []
+    for k, k_scale, before, after in zip(
+        jr.split(key_layers, depth), jr.split(key_scales, depth), sizes, sizes[1:], strict=False
+    ):
+        layer = dense(k, before, after, spread=0.0)
+        log_scale = (1 + 0.1 * jr.normal(k_scale, (after,))) if factorize else jnp.zeros(after)
+        layers.append(Dense(layer.weight * jnp.exp(-log_scale), layer.bias))
+        log_scales.append(log_scale)
+    return ModifiedMLP(
+        (first, second), tuple(layers), tuple(log_scales), dense(key_out, width, 1, spread=0.0)
+    )
+
+
+class FourierEmbedding(eqx.Module):
+    """cos(B z) and sin(B z) for random frequencies B."""
+
+    frequencies: Float[Array, "i m"]
+
+    def __call__(self, z: Float[Array, " i"]) -> Float[Array, " o"]:
+        """The features of one input."""
+        phases = z @ self.frequencies
+        return jnp.concatenate([jnp.cos(phases), jnp.sin(phases)])
+
+
+class PowerEmbedding(eqx.Module):
+    """S_k(r) = (sum |r_i|^k)^(1/k) and A_k(r) = (sum over pairs |r_i - r_j|^k)^(1/k)."""
+
+    exponents: Float[Array, " m"]
+
+    def __call__(self, r: Float[Array, " n"]) -> Float[Array, " o"]:
+        """The features of one unordered set of numbers."""
+        i, j = jnp.triu_indices(len(r), 1)
+        return jnp.concatenate([self._norms(r), self._norms(r[i] - r[j])])
+
+    def _norms(self, values):
+        scale = jnp.maximum(jnp.max(jnp.abs(values)), 1e-6)
+        powers = jax.vmap(lambda k: jnp.sum((jnp.abs(values) / scale + 1e-12) ** k) ** (1 / k))
+        return scale * powers(self.exponents)
