@@ -178,6 +178,8 @@ def test_bad_requests_are_explained():
     surface = calor.Submanifold(lambda x: jnp.sum(x * x) - 1, ambient_dim=3)
     with pytest.raises(ValueError, match="kernel coordinates"):
         calor.solve(surface, key=jr.key(0))
+    with pytest.raises(ValueError, match="Product of circles"):
+        calor.solve(calor.Torus(5), key=jr.key(0))
     with pytest.raises(ValueError, match="t0 must be below t1"):
         recipes.default(t0=2.0, t1=1.0)
     with pytest.raises(ValueError, match="steps must be at least 1"):

@@ -37,6 +37,7 @@ from .solutions import (
     RadialSolution,
     Settling,
     Spreading,
+    coordinate_count,
     normalized,
 )
 
@@ -110,8 +111,14 @@ class Default(AbstractRecipe):
     by_cover: bool = eqx.field(static=True, default=True)
 
     def check(self, manifold):
-        """It needs kernel coordinates."""
+        """It needs kernel coordinates and, to set the mass to one, few of them if compact."""
         _check_space(manifold)
+        if _has_cut_locus(manifold) and coordinate_count(manifold) > _MOST_COORDINATES:
+            raise ValueError(
+                f"solve: the kernel of {manifold} has {coordinate_count(manifold)} coordinates, "
+                f"too many for a quadrature of its mass (at most {_MOST_COORDINATES}); a torus can "
+                "be solved as a Product of circles, Torus(1)."
+            )
 
     def interval(self, manifold):
         """From t0 on compact spaces, from zero on others."""
@@ -236,6 +243,10 @@ class Default(AbstractRecipe):
         left = collocation.interior(Spreading(manifold, 1.0), t, y, jnp.zeros(()), jnp.ones(()))
         size = float(np.mean(np.abs(left["base"] / t))) / 2
         return Spreading(manifold, float(f"{max(size, 1e-3):.2g}"))
+
+
+# The quadrature of the total mass has 20 nodes or more in each of so many coordinates.
+_MOST_COORDINATES = 4
 
 
 def _has_cut_locus(manifold):

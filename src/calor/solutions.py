@@ -178,11 +178,12 @@ def _set_network(manifold, item_widths, group_widths, key):
     return set_network(key, features, len(manifold.grouping()), 1, item_widths, group_widths)
 
 
-def _uniform_quadrature(manifold, nodes=64):
+def _uniform_quadrature(manifold):
     """Gauss-Legendre points y and weights of the uniform law, for even functions of few y."""
+    count = coordinate_count(manifold)
+    nodes = min(64, int(2e5 ** (1 / count)))
     x, weights = np.polynomial.legendre.leggauss(nodes)
     axis = (x + 1) / 2 * manifold.injectivity_radius()
-    count = coordinate_count(manifold)
     y = np.stack(np.meshgrid(*[axis] * count, indexing="ij"), -1).reshape(-1, count)
     product = np.prod(np.stack(np.meshgrid(*[weights] * count)), axis=0).ravel()
     area = np.asarray(jax.vmap(lambda y: jnp.exp(manifold.log_area(y)))(jnp.asarray(y)))
