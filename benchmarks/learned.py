@@ -69,15 +69,15 @@ def draws(kernel, batch, t=0.3, n=10):
     eye, time = jnp.eye(n), jnp.asarray(t)
     density = lambda x: kernel._log_prob(time, x, eye)
     samplers = {"fast": lambda key: kernel.draw(time, eye, key)}
-    for steps in (200, 800):
+    for steps in (50, 200):
         samplers[f"mcmc, {steps} steps"] = lambda key, steps=steps: metropolis_walk(
             kernel.manifold, density, time, eye, key, steps
         )
     rows = {}
     for name, sampler in samplers.items():
         draw = jax.jit(jax.vmap(sampler))
-        milliseconds = median_time(lambda draw=draw: draw(jr.split(jr.key(0), batch)), 10)[1]
-        found = [draw(jr.split(jr.key(i), batch)) for i in range(1, 16)]
+        milliseconds = median_time(lambda draw=draw: draw(jr.split(jr.key(0), batch)), 5)[1]
+        found = [draw(jr.split(jr.key(i), batch)) for i in range(1, 13)]
         x = np.concatenate([np.asarray(x, np.float64) for x, _ in found])
         log_det = np.linalg.slogdet(x)[1]
         rows[name] = {
