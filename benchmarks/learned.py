@@ -68,7 +68,7 @@ def draws(kernel, batch, t=0.3, n=10):
     """Cost and moments of both samplers of SPD(10)."""
     eye, time = jnp.eye(n), jnp.asarray(t)
     density = lambda x: kernel._log_prob(time, x, eye)
-    samplers = {"fast": lambda key: kernel.draw(time, eye, key)}
+    samplers = {"fast": lambda key: kernel.sample_with_acceptance(time, eye, key=key)}
     for steps in (50, 200):
         samplers[f"mcmc, {steps} steps"] = lambda key, steps=steps: metropolis_walk(
             kernel.manifold, density, time, eye, key, steps

@@ -1,7 +1,9 @@
-"""Fixtures shared by the tests: both precisions."""
+"""Fixtures shared by the tests: both precisions, and a training that is interrupted."""
 
 import jax
 import pytest
+
+from calor import recipes
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -16,3 +18,27 @@ def double():
     """Run a test in double precision."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def interrupt_training(monkeypatch):
+    """Call it with k: the k-th step of all trainings is interrupted. It returns the steps made."""
+
+    def arm(number):
+        advance, calls = recipes.Default.advance, []
+
+        def interrupted(self, manifold):
+            step = advance(self, manifold)
+
+            def count(state, data):
+                calls.append(1)
+                if len(calls) == number:
+                    raise KeyboardInterrupt
+                return step(state, data)
+
+            return count
+
+        monkeypatch.setattr(recipes.Default, "advance", interrupted)
+        return calls
+
+    return arm

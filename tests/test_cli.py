@@ -13,7 +13,7 @@ import oracles
 import pytest
 
 import calor
-from calor import _oracles, cli, recipes
+from calor import _oracles, cli
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -199,23 +199,11 @@ def test_solve_and_check(tmp_path, capsys):
     assert row["log_prob"] <= report["bound"][-1] + 1e-6  # rounding in float32
 
 
-def test_an_interrupted_solve_resumes(tmp_path, capsys, monkeypatch):
-    out, calls = tmp_path / "r2.calor", []
+def test_an_interrupted_solve_resumes(tmp_path, capsys, interrupt_training):
+    out = tmp_path / "r2.calor"
     arguments = ["solve", "euclidean:2", "--out", str(out), "--seed", "1", *SMALL]
-    advance = recipes.Default.advance
 
-    def interrupted(self, manifold):
-        step = advance(self, manifold)
-
-        def count(state, data):
-            calls.append(1)
-            if len(calls) == 2:
-                raise KeyboardInterrupt
-            return step(state, data)
-
-        return count
-
-    monkeypatch.setattr(recipes.Default, "advance", interrupted)
+    calls = interrupt_training(2)
     assert cli.main(arguments) == 130
     assert "--resume goes on from it" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["r2.calor.partial"]

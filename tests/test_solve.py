@@ -116,25 +116,13 @@ def test_a_certificate_answers_for_its_times_only(small):
 
 
 @pytest.mark.slow
-def test_seeds_reproduce_and_an_interrupted_run_resumes(tmp_path, monkeypatch):
+def test_seeds_reproduce_and_an_interrupted_run_resumes(tmp_path, interrupt_training):
     plane = calor.Euclidean(2)
     recipe = recipes.default(points=64, steps=3, rounds=2)
     whole, _ = solver._train(plane, recipe, jr.key(0), False, None)
     file = tmp_path / "run.partial"
-    advance, calls = recipes.Default.advance, []
 
-    def interrupted(self, manifold):
-        step = advance(self, manifold)
-
-        def count(state, data):
-            calls.append(1)
-            if len(calls) == 5:
-                raise KeyboardInterrupt
-            return step(state, data)
-
-        return count
-
-    monkeypatch.setattr(recipes.Default, "advance", interrupted)
+    interrupt_training(5)
     with pytest.raises(KeyboardInterrupt):
         solver._train(plane, recipe, jr.key(0), False, file)
     with pytest.raises(calor.FileError, match="another run: its key"):
@@ -298,7 +286,7 @@ def test_draws_on_spd10_have_the_moments_of_brownian_motion(t, shipped):
     @jax.jit
     @jax.vmap
     def draw(key):
-        return kernel.draw(jnp.asarray(t), jnp.eye(n), key)
+        return kernel.sample_with_acceptance(t, jnp.eye(n), key=key)
 
     x, acceptance = draw(jr.split(jr.key(0), count))
     assert jnp.mean(acceptance) > 0.8

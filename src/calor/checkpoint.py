@@ -187,7 +187,13 @@ def _write(path: Path, tensors: dict[str, np.ndarray], header: dict) -> None:
 
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {path.parent} does not exist; make it first")
-    text = json.dumps({"calor": __version__, **header}, allow_nan=False)
+    try:
+        text = json.dumps({"calor": __version__, **header}, allow_nan=False)
+    except ValueError as error:
+        raise ValueError(
+            "save: the certificate contains numbers that are not finite: the training diverged. "
+            "Solve again with another key or more points."
+        ) from error
     with replacing(path) as file:
         file.write(to_bytes(tensors, {_HEADER: text}))
 

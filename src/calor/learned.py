@@ -15,6 +15,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._checks import random_key
 from ._numerics import safe_sqrt
 from ._types import Key, Point, Scalar
 from .certificate import Certificate
@@ -50,27 +51,30 @@ class LearnedKernel(AbstractHeatKernel):
         self._warn()
         return self._value(t, x, x0)
 
-    def _value(self, t, x, x0):
-        late = self.solution.log_prob(jnp.maximum(t, self._start(t)), x, x0)
-        if self.t0 == 0:
-            return late
-        early = self.law._log_prob(jnp.minimum(t, self.t0), x, x0)
-        return jnp.where(t < self.t0, early, late)
-
     def _score(self, t, x, x0):
         self._warn()
-        late = self.solution.score(jnp.maximum(t, self._start(t)), x, x0)
-        if self.t0 == 0:
-            return late
-        early = self.law._score(jnp.minimum(t, self.t0), x, x0)
-        return jnp.where(t < self.t0, early, late)
+        return self._joined(t, self.law._score, self.solution.score, x, x0)
 
     def _sample(self, t, x0, key):
         self._warn()
-        return self.draw(t, x0, key)[0]
+        return self._draw(t, x0, key)[0]
 
-    def draw(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar]:
-        """A draw in the fast way, and the acceptance rate of its Markov chain (one if none)."""
+    def _value(self, t, x, x0):
+        return self._joined(t, self.law._log_prob, self.solution.log_prob, x, x0)
+
+    def _joined(self, t, early, late, x, x0):
+        """The law below t0, the solution above it."""
+        if self.t0 == 0:
+            return late(t, x, x0)
+        above = late(jnp.maximum(t, self.t0), x, x0)
+        return jnp.where(t < self.t0, early(jnp.minimum(t, self.t0), x, x0), above)
+
+    def sample_with_acceptance(self, t: Scalar, x0: Point, *, key: Key) -> tuple[Point, Scalar]:
+        """A draw as `sample` makes it, and the acceptance rate of its chain (one if none)."""
+        t, x0 = self._check(t, x0=x0)
+        return self._draw(t, x0, random_key(key, str(self)))
+
+    def _draw(self, t, x0, key):
         manifold = self.manifold
         if self.sampler is not None:
             z = manifold._random_tangent(key, x0)
@@ -85,9 +89,6 @@ class LearnedKernel(AbstractHeatKernel):
 
     def _compare(self, t, x, sources):
         return compare_separately(self, t, x, sources)
-
-    def _start(self, t):
-        return jnp.asarray(self.t0 or 0.0, t.dtype)
 
     def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """log p as a function of kernel coordinates, on a symmetric space."""

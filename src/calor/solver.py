@@ -74,6 +74,10 @@ def solve(
     if not isinstance(recipe, AbstractRecipe):
         raise TypeError(f"solve: recipe must come from calor.recipes, got {recipe!r:.80}.")
     key = random_key(key, "solve")
+    if resume is not None and not Path(resume).parent.is_dir():
+        raise FileNotFoundError(
+            f"solve: the folder {Path(resume).parent} of resume does not exist; make it first."
+        )
     options = (progress, resume, certificate_points)
     if isinstance(manifold, Product):
         if resume is not None:
@@ -187,6 +191,7 @@ def _train(manifold, recipe, key, show, resume):
     except KeyboardInterrupt:
         save()
         raise
+    save()  # the certificate may be interrupted too
     return run.done, before + time.monotonic() - begun
 
 

@@ -1,0 +1,13 @@
+"""Recipes: how a network is made to solve the heat equation.
+
+* `default`: calor's own.  A set network of some hundred parameters in float64 and
+  Levenberg-Marquardt; on compact spaces in windows of time, on others in rounds of fresh points.
+* `paper`: the paper's appendix B, a modified multilayer perceptron trained by Adam.
+"""
+
+from ._default import Default as Default
+from ._default import default as default
+from ._paper import Paper as Paper
+from ._paper import paper as paper
+from .base import AbstractRecipe as AbstractRecipe
+from .base import Done as Done
