@@ -8,6 +8,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import calor
+from calor.manifolds._symmetric import eigenvalues
 
 
 def assert_finite(function, *points):
@@ -151,3 +152,20 @@ def test_euler_angles_agree_with_scipy(order):
             locked = so3.from_euler(sequence, jnp.array([0.4, middle, -1.1]))
             again = so3.from_euler(sequence, so3.to_euler(locked, sequence))
             assert float(so3.dist(again, locked)) < 1e-6
+
+
+def test_fast_eigenvalues_of_ordinary_and_degenerate_matrices():
+    noise = jr.normal(jr.key(0), (64, 10, 10))
+    matrices = [noise @ jnp.swapaxes(noise, 1, 2), jnp.eye(10)[None], jnp.zeros((1, 10, 10))]
+    matrices += [
+        jnp.diag(jnp.array([1.0, 1, 1, 2, 2, 3, 1e-6, 5, 5, 5]))[None],
+        jnp.ones((1, 10, 10)),
+    ]
+    batch = jnp.concatenate(matrices)
+    found = np.asarray(jax.vmap(eigenvalues)(batch))
+    truth = np.linalg.eigvalsh(np.asarray(batch, np.float64))
+    scale = np.max(np.abs(truth), axis=1, keepdims=True) + 1e-30
+    assert np.max(np.abs(found - truth) / scale) < 2e-6
+    slope = jax.jacfwd(lambda s: jnp.sum(eigenvalues(s)))(batch[0])
+    np.testing.assert_allclose(slope, np.eye(10), atol=1e-5)
+    assert_finite(eigenvalues, batch[-2])

@@ -44,7 +44,7 @@ def points(
     origin, keys = manifold.origin(), jr.split(key_x, number)
 
     def coordinates(x):
-        return manifold.kernel_coordinates(x, origin)[0]
+        return manifold.kernel_coordinates(x, origin)
 
     if np.isfinite(manifold.injectivity_radius()):
 

@@ -55,15 +55,15 @@ class SetNetwork(eqx.Module):
         times: Float[Array, " s"],
     ) -> Scalar:
         """The value for given items, groups and functions of time."""
-        hidden = _with(items, times)
+        hidden, shared = items, times
         for layer in self.item_layers:
-            hidden = jnp.tanh(layer(hidden))
+            hidden, shared = jnp.tanh(_split_apply(layer, hidden, shared)), jnp.zeros(0)
         groups = grouping @ hidden / len(grouping)
+        hidden, shared = groups, times
         if len(grouping) > 1:
-            groups = _with(groups, jnp.mean(groups, axis=0))
-        hidden = _with(groups, times)
+            shared = jnp.concatenate([jnp.mean(groups, axis=0), times])
         for layer in self.group_layers:
-            hidden = jnp.tanh(layer(hidden))
+            hidden, shared = jnp.tanh(_split_apply(layer, hidden, shared)), jnp.zeros(0)
         return self.out(jnp.concatenate([jnp.mean(hidden, axis=0), times]))[0]
 
 
@@ -89,9 +89,10 @@ def set_network(
     return SetNetwork(tuple(item_layers), tuple(group_layers), out)
 
 
-def _with(rows, extra):
-    """Append the same numbers to every row."""
-    return jnp.concatenate([rows, jnp.broadcast_to(extra, (len(rows), len(extra)))], axis=-1)
+def _split_apply(layer, rows, shared):
+    """A layer applied to every row with the same numbers appended to it."""
+    own, common = jnp.split(layer.weight, [rows.shape[-1]])
+    return rows @ own + (shared @ common + layer.bias)
 
 
 class ModifiedMLP(eqx.Module):

@@ -86,13 +86,15 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
         """log p - log G_t."""
 
     def _log_prob(self, t, x, x0):
-        y, _ = self.manifold.kernel_coordinates(x, x0)
+        y = self.manifold.kernel_coordinates(x, x0)
         gaussian = -jnp.sum(y * y) / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
         return gaussian + self._correction(t, y)
 
     def _score(self, t, x, x0):
-        y, lift = self.manifold.kernel_coordinates(x, x0)
-        return lift(-y / (2 * t) + jax.grad(self._correction, 1)(t, y))
+        def slope(y):
+            return -y / (2 * t) + jax.grad(self._correction, 1)(t, y)
+
+        return self.manifold.kernel_gradient(x, x0, slope)
 
     def _sample(self, t, x0, key):
         return geodesic_random_walk(self.manifold, t, x0, key)

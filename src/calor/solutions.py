@@ -169,7 +169,7 @@ class Settling(AbstractForm):
 def coordinate_count(manifold: AbstractSymmetricSpace) -> int:
     """The number k of kernel coordinates."""
     origin = jax.eval_shape(manifold.origin)
-    return jax.eval_shape(lambda x: manifold.kernel_coordinates(x, x)[0], origin).size
+    return jax.eval_shape(lambda x: manifold.kernel_coordinates(x, x), origin).size
 
 
 def _set_network(manifold, item_widths, group_widths, key):
@@ -223,16 +223,15 @@ class RadialSolution(AbstractSolution):
 
     def log_prob(self, t, x, x0):
         """log p."""
-        return self.phi(t, self.manifold.kernel_coordinates(x, x0)[0])
+        return self.phi(t, self.manifold.kernel_coordinates(x, x0))
 
     def score(self, t, x, x0):
-        """The gradient in y, which the manifold lifts to x in closed form."""
-        y, lift = self.manifold.kernel_coordinates(x, x0)
-        return lift(jax.grad(self.phi, 1)(t, y))
+        """The gradient in y, which the manifold carries to x in closed form."""
+        return self.manifold.kernel_gradient(x, x0, lambda y: jax.grad(self.phi, 1)(t, y))
 
     def terms(self, t, x, x0):
         """The terms of the equation, in kernel coordinates."""
-        return radial_terms(self.phi, self.manifold, t, self.manifold.kernel_coordinates(x, x0)[0])
+        return radial_terms(self.phi, self.manifold, t, self.manifold.kernel_coordinates(x, x0))
 
 
 def normalized(solution: RadialSolution) -> RadialSolution:
@@ -289,7 +288,7 @@ class DirectSolution(AbstractSolution):
     def log_prob(self, t, x, x0):
         """log p."""
         if isinstance(self.embedding, PowerEmbedding):
-            return self._radial(t, self.manifold.kernel_coordinates(x, x0)[0])  # pyright: ignore
+            return self._radial(t, self.manifold.kernel_coordinates(x, x0))  # pyright: ignore
         sources, space = x0[None], self.manifold
         if isinstance(self.manifold, AbstractQuotient):
             sources, space = self.manifold.orbit(x0), self.manifold.cover
@@ -305,15 +304,15 @@ class DirectSolution(AbstractSolution):
     def score(self, t, x, x0):
         """By automatic differentiation, in kernel coordinates where the embedding uses them."""
         if isinstance(self.embedding, PowerEmbedding):
-            y, lift = self.manifold.kernel_coordinates(x, x0)  # pyright: ignore
-            return lift(jax.grad(self._radial, 1)(t, y))
+            slope = lambda y: jax.grad(self._radial, 1)(t, y)
+            return self.manifold.kernel_gradient(x, x0, slope)  # pyright: ignore
         frame = self.manifold.frame(x)
         return calculus.gradient(lambda x: self.log_prob(t, x, x0), x, frame)
 
     def terms(self, t, x, x0):
         """The terms of the equation."""
         if isinstance(self.embedding, PowerEmbedding):
-            y, _ = self.manifold.kernel_coordinates(x, x0)  # pyright: ignore
+            y = self.manifold.kernel_coordinates(x, x0)  # pyright: ignore
             return radial_terms(self._radial, self.manifold, t, y)  # pyright: ignore
 
         def phi(x):

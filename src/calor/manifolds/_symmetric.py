@@ -68,6 +68,73 @@ def log_eigenvalues(w: Float[Array, " n"]) -> Float[Array, " n"]:
     return jnp.log(jnp.where(w > 0, w, floor))
 
 
+# Eigenvalues alone.
+
+# Larger matrices, and double precision, are left to LAPACK, which finds the eigenvectors as well.
+_LARGEST = 24
+# Each halves the interval of an eigenvalue; single precision has 24 bits.
+_BISECTIONS = 24
+
+
+@jax.custom_jvp
+def eigenvalues(s: Matrix) -> Float[Array, " n"]:
+    """The eigenvalues of a symmetric matrix in increasing order, fast in batches of small ones."""
+    if s.dtype != jnp.float32 or not 2 < len(s) <= _LARGEST:
+        return jnp.linalg.eigvalsh(s, symmetrize_input=False)
+    return _bisect(*_tridiagonal(s))
+
+
+@eigenvalues.defjvp
+def _(primals, tangents):
+    (s,), (e,) = primals, tangents
+    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    return w, jnp.sum(q * (e @ q), axis=0)
+
+
+def _tridiagonal(a):
+    """Diagonal and off-diagonal of a similar tridiagonal matrix, by Householder reflections."""
+    diagonal, off_diagonal = [], []
+    for _ in range(len(a) - 2):
+        column, rest = a[1:, 0], a[1:, 1:]
+        length = jnp.sqrt(jnp.sum(column * column))
+        reflected = jnp.where(column[0] >= 0, -length, length)
+        v = column.at[0].add(-reflected)
+        half = jnp.sum(v * v) / 2
+        half = jnp.where(half > 0, half, 1.0)
+        p = jnp.sum(rest * v, axis=1) / half
+        q = p - v * (jnp.sum(p * v) / (2 * half))
+        diagonal.append(a[0, 0])
+        off_diagonal.append(reflected)
+        a = rest - jnp.outer(v, q) - jnp.outer(q, v)
+    return jnp.stack([*diagonal, a[0, 0], a[1, 1]]), jnp.stack([*off_diagonal, a[1, 0]])
+
+
+def _bisect(diagonal, off_diagonal):
+    """The eigenvalues of a tridiagonal matrix T, all bisected side by side.
+
+    The number of negative pivots of T - m I is the number of eigenvalues below m (Sturm).
+    """
+    n, squares = len(diagonal), off_diagonal**2
+    padded = jnp.pad(jnp.abs(off_diagonal), 1)
+    reach = padded[:-1] + padded[1:]  # Gershgorin
+    low, high = jnp.min(diagonal - reach), jnp.max(diagonal + reach)
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = (low + high) / 2
+        pivot = diagonal[0] - middle
+        below = (pivot < 0).astype(jnp.int32)
+        for entry, square in zip(diagonal[1:], squares, strict=True):
+            pivot = entry - middle - square / jnp.where(pivot == 0, 1e-30, pivot)
+            below = below + (pivot < 0)
+        left = below > jnp.arange(n)
+        return jnp.where(left, low, middle), jnp.where(left, middle, high)
+
+    ends = jnp.full(n, low), jnp.full(n, high)
+    low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, ends)
+    return (low + high) / 2
+
+
 @jax.custom_jvp
 def _exp_derivative(s, e):
     w, q = jnp.linalg.eigh(s, symmetrize_input=False)

@@ -182,10 +182,14 @@ class AbstractSymmetricSpace(AbstractManifold):
     """
 
     @abstractmethod
-    def kernel_coordinates(
-        self, x: Point, x0: Point
-    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
-        """The coordinates y, and `lift`, which takes df/dy to the gradient in x of f(y(x))."""
+    def kernel_coordinates(self, x: Point, x0: Point) -> Float[Array, " k"]:
+        """The coordinates y of x as seen from x0."""
+
+    @abstractmethod
+    def kernel_gradient(
+        self, x: Point, x0: Point, slope: Callable[[Float[Array, " k"]], Float[Array, " k"]]
+    ) -> Tangent:
+        """The gradient in x of f(y(x)), for `slope` the function df/dy of y."""
 
     @abstractmethod
     def log_distortion(self, y: Float[Array, " k"]) -> Scalar:

@@ -60,7 +60,11 @@ class Euclidean(AbstractSymmetricSpace):
 
     def kernel_coordinates(self, x, x0):
         """The difference of the points."""
-        return x - x0, lambda slope: slope
+        return x - x0
+
+    def kernel_gradient(self, x, x0, slope):
+        """The slope itself."""
+        return slope(x - x0)
 
     def log_distortion(self, y):
         """Zero."""

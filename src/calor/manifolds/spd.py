@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from .._checks import is_concrete, positive_integer
 from .._numerics import coth_remainder, even_features, log_sinhc
 from .._types import Point
-from ._symmetric import log_eigenvalues, log_norm, symmetric_exp, symmetric_log
+from ._symmetric import eigenvalues, log_eigenvalues, log_norm, symmetric_exp, symmetric_log
 from .base import AbstractSymmetricSpace
 
 
@@ -106,7 +106,11 @@ class SPD(AbstractSymmetricSpace):
         return (self.size + 1) / 2 * x
 
     def kernel_coordinates(self, x, x0):
-        """The logarithms r of the eigenvalues of x relative to x0, in increasing order.
+        """The logarithms r of the eigenvalues of x relative to x0, in increasing order."""
+        return log_eigenvalues(eigenvalues(_whiten(jnp.linalg.cholesky(x0), x)))
+
+    def kernel_gradient(self, x, x0, slope):
+        """The sum of df/dr_i e^{r_i} a_i a_i^T.
 
         With x0 = L L^T, L^-1 x L^-T = Q diag(e^r) Q^T and A = L Q, the unit tangent vector at x
         along which r_i grows is e^{r_i} a_i a_i^T, with a_i the columns of A.
@@ -114,7 +118,7 @@ class SPD(AbstractSymmetricSpace):
         factor = jnp.linalg.cholesky(x0)
         w, q = jnp.linalg.eigh(_whiten(factor, x), symmetrize_input=False)
         r, columns = log_eigenvalues(w), factor @ q
-        return r, lambda slope: (columns * (jnp.exp(r) * slope)) @ columns.T
+        return (columns * (jnp.exp(r) * slope(r))) @ columns.T
 
     def log_distortion(self, y):
         """Sum over pairs of log(sinh(x/2) / (x/2)), x the difference of two log-eigenvalues."""

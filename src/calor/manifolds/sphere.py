@@ -91,9 +91,13 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
 
     def kernel_coordinates(self, x, x0):
         """The distance."""
+        return self._dist(x, x0)[None]
+
+    def kernel_gradient(self, x, x0, slope):
+        """Along the geodesic from x0."""
         direction, sine, cosine = self.polar(x, x0)
         toward = direction / jnp.where(sine > 0, sine, 1.0)
-        return jnp.arctan2(sine, cosine)[None], lambda slope: -slope[0] * toward
+        return -slope(jnp.arctan2(sine, cosine)[None])[0] * toward
 
     def log_distortion(self, y):
         """(n - 1) log(sin r / r)."""

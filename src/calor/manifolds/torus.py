@@ -67,7 +67,11 @@ class Torus(AbstractCompactManifold, AbstractSymmetricSpace):
 
     def kernel_coordinates(self, x, x0):
         """The difference of the angles."""
-        return wrap_angle(x - x0), lambda slope: slope
+        return wrap_angle(x - x0)
+
+    def kernel_gradient(self, x, x0, slope):
+        """The slope itself."""
+        return slope(wrap_angle(x - x0))
 
     def log_distortion(self, y):
         """Zero."""
