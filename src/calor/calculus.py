@@ -52,6 +52,16 @@ def divergence(
     inner: Callable[[Point, Tangent, Tangent], Scalar],
 ) -> Scalar:
     """The Riemannian divergence of a tangent vector field at x."""
+    return value_and_divergence(field, x, frame, inner)[1]
+
+
+def value_and_divergence(
+    field: VectorField,
+    x: Point,
+    frame: Float[Array, "m ..."],
+    inner: Callable[[Point, Tangent, Tangent], Scalar],
+) -> tuple[Tangent, Scalar]:
+    """A tangent vector field at x, and its divergence there."""
     value, differential = jax.linearize(field, x)
     change = jax.vmap(lambda e: inner(x, differential(e), e))(frame)
 
@@ -59,4 +69,4 @@ def divergence(
         return jnp.sum(jax.vmap(lambda e: inner(y, e, e))(frame))
 
     _, metric_change = jax.jvp(squared_lengths, (x,), (value,))
-    return jnp.sum(change) + metric_change / 2
+    return value, jnp.sum(change) + metric_change / 2

@@ -1,10 +1,14 @@
-"""Networks that solutions of the heat equation are made of; they know nothing of geometry.
+"""Networks; they know nothing of geometry.
 
-Two kinds: a small set network, calor's own, and the modified multilayer perceptron of Wang et al.,
-"An expert's guide to training physics-informed neural networks" (2023), which the paper uses.
+For solutions of the heat equation: a small set network, calor's own, and the modified perceptron of
+Wang et al., "An expert's guide to training physics-informed neural networks" (2023), which the
+paper uses.  For scores and velocities: a residual perceptron of place, time and condition.
 """
 
+import dataclasses
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,6 +16,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
+from ._checks import positive_integer
 from ._types import Key, Scalar
 
 
@@ -163,3 +168,118 @@ class PowerEmbedding(eqx.Module):
         scale = jnp.maximum(jnp.max(jnp.abs(values)), 1e-6)
         powers = jax.vmap(lambda k: jnp.sum((jnp.abs(values) / scale + 1e-12) ** k) ** (1 / k))
         return scale * powers(self.exponents)
+
+
+class Fixed(eqx.Module):
+    """Numbers inside a network that are not trained."""
+
+    value: Float[Array, "..."]
+
+
+def trainable(model: Any) -> tuple[Any, Any]:
+    """The parameters of a model that are trained, and the rest; `eqx.combine` joins them."""
+    return eqx.partition(model, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, Fixed))
+
+
+class FieldNetwork(eqx.Module):
+    r"""A residual perceptron of a place z in a flat space, a time t and a condition.
+
+    The place enters as it is, standardized, and through fixed random waves whose frequencies k are
+    spread evenly in log |k|, damped as heat damps them,
+
+        exp(-a |k|^2 t) (cos k.z, sin k.z),
+
+    so that at time t the network does not see details finer than sqrt(t).
+    """
+
+    middle: Fixed
+    spread: Fixed
+    frequencies: Fixed
+    damping: float = eqx.field(static=True)
+    log_times: tuple[float, float] = eqx.field(static=True)
+    layers: tuple[Dense, ...]
+    out: Dense
+
+    def __call__(
+        self, z: Float[Array, " d"], t: Scalar, condition: Float[Array, " c"]
+    ) -> Float[Array, " o"]:
+        """The output at one place, time and condition."""
+        z = z - self.middle.value
+        waves = self.frequencies.value
+        phases = z @ waves
+        damped = jnp.exp(-self.damping * jnp.sum(waves**2, axis=0) * t)
+        start, end = self.log_times
+        inside = 2 * (jnp.log(t) - start) / (end - start) - 1
+        turns = jnp.pi / 2 * inside * jnp.arange(1, 9)
+        hidden = jnp.concatenate(
+            [
+                z / self.spread.value,
+                jnp.sqrt(2.0) * damped * jnp.cos(phases),
+                jnp.sqrt(2.0) * damped * jnp.sin(phases),
+                inside[None],
+                jnp.cos(turns),
+                jnp.sin(turns),
+                condition,
+            ]
+        ).astype(z.dtype)
+        hidden = jax.nn.silu(self.layers[0](hidden))
+        for layer in self.layers[1:]:
+            hidden = hidden + jax.nn.silu(layer(hidden))
+        return self.out(hidden)
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """The size of a `FieldNetwork`."""
+
+    width: int = 192
+    depth: int = 4
+    frequencies: int = 128
+    damping: float = 0.7
+
+    def __post_init__(self):
+        for name in ("width", "depth"):
+            positive_integer(getattr(self, name), name, "Network")
+        positive_integer(self.frequencies, "frequencies", "Network", at_least=0)
+        if not self.damping >= 0:
+            raise ValueError(f"Network: damping must not be negative, got {self.damping!r}.")
+
+    def build(
+        self,
+        key: Key,
+        places: Float[Array, "n d"],
+        scales: tuple[float, float],
+        times: tuple[float, float],
+        conditions: int,
+        outputs: int,
+    ) -> FieldNetwork:
+        """A random network.
+
+        Args:
+            key: a random key.
+            places: examples of the place, which are standardized.
+            scales: the finest and the coarsest length to resolve.
+            times: the smallest and the largest time.
+            conditions: how many numbers the condition has.
+            outputs: how many numbers the network returns.
+        """
+        key_direction, key_layers, key_out = jr.split(key, 3)
+        size, count = places.shape[1], self.frequencies
+        direction = jr.normal(key_direction, (size, count))
+        finest, coarsest = scales
+        lengths = jnp.exp(jnp.linspace(jnp.log(1 / coarsest), jnp.log(1 / finest), count))
+        frequencies = direction / jnp.linalg.norm(direction, axis=0) * lengths
+        sizes = [size + 2 * count + 17 + conditions, *[self.width] * self.depth]
+        pairs = zip(jr.split(key_layers, self.depth), sizes, sizes[1:], strict=False)
+        layers = tuple(dense(k, before, after, spread=0.1) for k, before, after in pairs)
+        out = dense(key_out, self.width, outputs, spread=0.0)
+        middle, spread = jnp.mean(places, axis=0), jnp.std(places, axis=0)
+        return FieldNetwork(
+            Fixed(middle),
+            Fixed(jnp.maximum(spread, 1e-3 * jnp.max(spread) + 1e-12)),
+            Fixed(frequencies),
+            float(self.damping),
+            (math.log(times[0]), math.log(times[1])),
+            layers,
+            Dense(out.weight * 0.01, out.bias),
+        )

@@ -5,6 +5,7 @@ receives checked arrays of the manifold's `shape`.  The public verbs below check
 call them.  Batches are made by `jax.vmap`.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 
@@ -76,6 +77,32 @@ class AbstractManifold(eqx.Module):
     @abstractmethod
     def coordinate_laplacian(self, x: Point) -> Tangent:
         """Delta x: the Laplacian of each ambient coordinate, as an ambient vector at x."""
+
+    def basis(self, x: Point) -> Float[Array, "m ..."]:
+        """As `frame`, with as few vectors as there can be; it need not be smooth in x."""
+        return self.frame(x)
+
+    # What a network sees of a manifold, and says of it; a manifold may know better.
+
+    def embedding(self, x: Point) -> Float[Array, " d"]:
+        """x in a flat space, smooth, neighbouring points about as far apart as they are."""
+        return x.ravel()
+
+    def lookalikes(self, x: Point) -> Float[Array, "g ..."]:
+        """The arrays that stand for the point x but that `embedding` and `frame` tell apart."""
+        return x[None]
+
+    def code_size(self) -> int:
+        """How many numbers `decode` takes."""
+        return math.prod(self.shape)
+
+    def decode(self, code: Float[Array, " c"]) -> Point:
+        """A point from any numbers; every point comes from some."""
+        return self._project(code.reshape(self.shape))
+
+    def spectral_gap(self) -> float:
+        """The smallest positive eigenvalue of -Delta; zero if there is none or it is not known."""
+        return 0.0
 
     # What follows from it.
 
@@ -249,7 +276,3 @@ class AbstractSymmetricSpace(AbstractManifold):
     @abstractmethod
     def injectivity_radius(self) -> float:
         """Within this distance geodesics from a point are shortest; infinite: everywhere."""
-
-    @abstractmethod
-    def spectral_gap(self) -> float:
-        """The smallest positive eigenvalue of -Delta on a compact space, zero on others."""

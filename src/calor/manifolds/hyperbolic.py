@@ -118,6 +118,19 @@ class Hyperbolic(AbstractSymmetricSpace):
         """The vector n x: coordinates are eigenfunctions of the Laplacian."""
         return self.dim * x
 
+    def embedding(self, x):
+        """Normal coordinates at the origin."""
+        return x[1:] / sinhc(jnp.arcsinh(_large_norm(x[1:])))
+
+    def code_size(self):
+        """Normal coordinates."""
+        return self.dim
+
+    def decode(self, code):
+        """The point with given normal coordinates at the origin."""
+        origin = self.origin().astype(code.dtype)
+        return self._exp(origin, jnp.concatenate([jnp.zeros(1, code.dtype), code]))
+
     def kernel_coordinates(self, x, x0):
         """The distance."""
         return self._dist(x, x0)[None]
@@ -170,10 +183,6 @@ class Hyperbolic(AbstractSymmetricSpace):
     def injectivity_radius(self):
         """Infinite."""
         return math.inf
-
-    def spectral_gap(self):
-        """Zero: the spectrum is continuous."""
-        return 0.0
 
     def to_ball(self, x: Point) -> Float[Array, " n"]:
         """The point in the Poincare ball."""

@@ -5,6 +5,7 @@ import math
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float
 
@@ -103,9 +104,39 @@ class Product(AbstractManifold):
         """The frames of the factors, side by side."""
         return block_diag(*(frame.reshape(len(frame), -1) for frame in self._each("frame", x)))
 
+    def basis(self, x):
+        """The bases of the factors, side by side."""
+        return block_diag(*(basis.reshape(len(basis), -1) for basis in self._each("basis", x)))
+
     def coordinate_laplacian(self, x):
         """The ones of the factors."""
         return self.join(*self._each("coordinate_laplacian", x))
+
+    def embedding(self, x):
+        """The ones of the factors, side by side."""
+        return jnp.concatenate(self._each("embedding", x))
+
+    def lookalikes(self, x):
+        """All combinations of those of the factors."""
+        images = self._each("lookalikes", x)
+        flat = [image.reshape(len(image), -1) for image in images]
+        numbers = np.indices([len(image) for image in flat]).reshape(len(flat), -1)
+        chosen = [image[number] for image, number in zip(flat, numbers, strict=True)]
+        return jnp.concatenate(chosen, axis=1)
+
+    def code_size(self):
+        """The numbers of all factors."""
+        return sum(manifold.code_size() for manifold in self.manifolds)
+
+    def decode(self, code):
+        """Each factor from its numbers."""
+        ends = np.cumsum([manifold.code_size() for manifold in self.manifolds])
+        codes = jnp.split(code, ends[:-1])
+        return self.join(*(m.decode(c) for m, c in zip(self.manifolds, codes, strict=True)))
+
+    def spectral_gap(self):
+        """The smallest of the factors."""
+        return min(manifold.spectral_gap() for manifold in self.manifolds)
 
     def log_volume(self):
         """Sum over the factors, if they are all compact."""

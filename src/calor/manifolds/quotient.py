@@ -32,6 +32,26 @@ class AbstractQuotient(AbstractManifold):
         """`x` as an array; an error says what is wrong if it is no point of the cover."""
         return self.cover.check_point(x, name)
 
+    def embedding(self, x):
+        """The one of the cover."""
+        return self.cover.embedding(x)
+
+    def lookalikes(self, x):
+        """The orbit: the cover tells its points apart."""
+        return self.orbit(x)
+
+    def code_size(self):
+        """The one of the cover."""
+        return self.cover.code_size()
+
+    def decode(self, code):
+        """A point of the cover."""
+        return self.cover.decode(code)
+
+    def spectral_gap(self):
+        """At least the one of the cover: functions on the quotient are functions on the cover."""
+        return self.cover.spectral_gap()
+
     def nearest_image(self, x: Point, y: Point) -> Point:
         """The representative of y that is closest to x."""
         images = self.orbit(y)
@@ -75,6 +95,10 @@ class AbstractQuotient(AbstractManifold):
     def frame(self, x):
         """The frame of the cover."""
         return self.cover.frame(x)
+
+    def basis(self, x):
+        """The basis of the cover."""
+        return self.cover.basis(x)
 
     def coordinate_laplacian(self, x):
         """The one of the cover: the projection is a local isometry."""

@@ -34,6 +34,24 @@ class SO3(AbstractQuotient):
         """The two quaternions of a rotation."""
         return jnp.stack([x, -x])
 
+    def embedding(self, x):
+        """The products x_i x_j, the same for x and -x; distances are sines of distances."""
+        i, j = np.triu_indices(4)
+        return x[i] * x[j] * jnp.asarray(np.where(i == j, np.sqrt(0.5), 1.0), x.dtype)
+
+    def lookalikes(self, x):
+        """None: neither the embedding nor the frame tells x and -x apart."""
+        return x[None]
+
+    def frame(self, x):
+        """The left-invariant fields x i, x j, x k; at -x they are the same vectors of SO(3)."""
+        w, a, b, c = x
+        return jnp.array([[-a, w, c, -b], [-b, -c, w, a], [-c, b, -a, w]])
+
+    def spectral_gap(self):
+        """8, of the entries of rotation matrices: harmonics of degree two on S^3."""
+        return 8.0
+
     def identity(self) -> Point:
         """The quaternion (1, 0, 0, 0)."""
         return jnp.array([1.0, 0.0, 0.0, 0.0])

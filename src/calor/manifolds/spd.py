@@ -105,6 +105,19 @@ class SPD(AbstractSymmetricSpace):
         """(n + 1)/2 x, so that E tr X_t grows like exp((n + 1) t / 2)."""
         return (self.size + 1) / 2 * x
 
+    def embedding(self, x):
+        """The matrix logarithm, in an orthonormal basis of the symmetric matrices."""
+        return _coordinates(symmetric_log(x))
+
+    def code_size(self):
+        """A symmetric matrix in that basis."""
+        return self.dim
+
+    def decode(self, code):
+        """The matrix exponential."""
+        basis = jnp.asarray(_symmetric_basis(self.size), code.dtype)
+        return symmetric_exp(jnp.tensordot(code, basis, axes=1))
+
     def kernel_coordinates(self, x, x0):
         """The logarithms r of the eigenvalues of x relative to x0, in increasing order."""
         return log_eigenvalues(eigenvalues(_whiten(jnp.linalg.cholesky(x0), x)))
@@ -172,10 +185,6 @@ class SPD(AbstractSymmetricSpace):
         """Infinite."""
         return math.inf
 
-    def spectral_gap(self):
-        """Zero: the spectrum is continuous."""
-        return 0.0
-
     def _pairs(self, r):
         i, j = np.triu_indices(self.size, 1)
         return r[i] - r[j]
@@ -186,6 +195,12 @@ class SPD(AbstractSymmetricSpace):
 
 def _symmetric_part(x):
     return (x + x.T) / 2
+
+
+def _coordinates(s):
+    """A symmetric matrix in the basis of `_symmetric_basis`."""
+    i, j = np.tril_indices(len(s))
+    return s[i, j] * jnp.asarray(np.where(i == j, 1.0, np.sqrt(2.0)), s.dtype)
 
 
 def _whiten(factor, v):

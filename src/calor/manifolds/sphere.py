@@ -80,6 +80,12 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
         """The columns of the projector I - x x^T."""
         return jnp.eye(self.dim + 1, dtype=x.dtype) - jnp.outer(x, x)
 
+    def basis(self, x):
+        """The coordinate directions but the first, after a reflection that takes that one to x."""
+        axis = x.at[0].add(jnp.where(x[0] >= 0, 1.0, -1.0))
+        reflection = jnp.eye(self.dim + 1, dtype=x.dtype)
+        return (reflection - jnp.outer(axis, 2 * axis / jnp.sum(axis * axis)))[1:]
+
     def coordinate_laplacian(self, x):
         """The vector -n x: coordinates are eigenfunctions of the Laplacian."""
         return -self.dim * x

@@ -61,6 +61,18 @@ class Torus(AbstractCompactManifold, AbstractSymmetricSpace):
         """Zero: angles are harmonic where they are defined."""
         return jnp.zeros_like(x)
 
+    def embedding(self, x):
+        """Cosines and sines."""
+        return jnp.concatenate([jnp.cos(x), jnp.sin(x)])
+
+    def code_size(self):
+        """A point of the plane for each angle."""
+        return 2 * self.dim
+
+    def decode(self, code):
+        """The directions of points of the plane."""
+        return jnp.arctan2(code[self.dim :], code[: self.dim])
+
     def log_volume(self):
         """n log(2 pi)."""
         return self.dim * jnp.log(2 * jnp.pi)

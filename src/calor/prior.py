@@ -1,0 +1,111 @@
+r"""Where generation starts: the law of the noised data at the last time.
+
+On a compact manifold it is close to uniform.  Otherwise it is the mean of the heat kernels around
+the data, and the prior keeps a few centres: one, the Frechet mean of the data, as in the paper, or
+many of the data points themselves, which makes it exact at any last time.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+from ._types import Key, Point, Scalar
+from .heat import AbstractHeatKernel
+from .manifolds import AbstractManifold
+
+
+class AbstractPrior(eqx.Module):
+    """A law on a manifold that can be drawn from and has a density."""
+
+    @abstractmethod
+    def sample(self, key: Key) -> Point:
+        """A draw."""
+
+    @abstractmethod
+    def log_prob(self, x: Point) -> Scalar:
+        """log density in the Riemannian volume."""
+
+
+class Uniform(AbstractPrior):
+    """The uniform law of a compact manifold."""
+
+    manifold: AbstractManifold
+
+    def sample(self, key):
+        """A uniform point."""
+        return self.manifold._random_point(key)
+
+    def log_prob(self, x):
+        """Minus the logarithm of the volume."""
+        return -self.manifold.log_volume().astype(x.dtype)  # pyright: ignore
+
+
+class KernelPrior(AbstractPrior):
+    """The heat kernel at time t, around centres that are equally likely."""
+
+    kernel: AbstractHeatKernel
+    t: float = eqx.field(static=True)
+    centres: Float[Array, "m ..."]
+
+    def sample(self, key):
+        """A draw around a random centre."""
+        key_centre, key_noise = jr.split(key)
+        centre = self.centres[jr.randint(key_centre, (), 0, len(self.centres))]
+        return self.kernel._sample(jnp.asarray(self.t, centre.dtype), centre, key_noise)
+
+    def log_prob(self, x):
+        """The logarithm of the mean of the kernels."""
+        t = jnp.asarray(self.t, x.dtype)
+        values = jax.vmap(lambda centre: self.kernel._log_prob(t, x, centre))(self.centres)
+        return logsumexp(values) - jnp.log(len(self.centres))
+
+
+def is_compact(manifold: AbstractManifold) -> bool:
+    """Whether the manifold has a finite volume."""
+    if not hasattr(manifold, "log_volume"):
+        return False
+    try:
+        manifold.log_volume()  # pyright: ignore
+    except ValueError:  # a product or quotient of what has none
+        return False
+    return True
+
+
+def frechet_mean(
+    manifold: AbstractManifold, points: Float[Array, "n ..."], steps: int = 50
+) -> Point:
+    """The point with the smallest mean squared distance to the points, by gradient descent.
+
+    Args:
+        manifold: where the points are.
+        points: an array of points along its first axis.
+        steps: of the descent, each to the mean of the points in normal coordinates.
+    """
+    middle = jnp.mean(jax.vmap(manifold.embedding)(points), axis=0)
+    gaps = jax.vmap(lambda x: jnp.sum((manifold.embedding(x) - middle) ** 2))(points)
+
+    def step(_, x):
+        toward = jnp.mean(jax.vmap(lambda y: manifold._log(x, y))(points), axis=0)
+        return manifold._project(manifold._exp(x, toward))
+
+    return jax.lax.fori_loop(0, steps, step, points[jnp.argmin(gaps)])
+
+
+def distance_from_uniform(
+    kernel: AbstractHeatKernel, t: float, data: Float[Array, "n ..."], key: Key
+) -> float:
+    """The mean over uniform points of |vol p_t - 1|, p_t the law of the noised data."""
+    manifold = kernel.manifold
+    points = jax.vmap(manifold._random_point)(jr.split(key, 128))
+    time = jnp.asarray(t, data.dtype)
+
+    def density(x):
+        values = jax.vmap(lambda x0: kernel._log_prob(time, x, x0))(data[:256])
+        return logsumexp(values) - jnp.log(len(values)) + manifold.log_volume()  # pyright: ignore
+
+    return float(jnp.mean(jnp.abs(jnp.expm1(jax.jit(jax.vmap(density))(points)))))

@@ -1,0 +1,192 @@
+r"""Scores: tangent vector fields that a network gives, for every time.
+
+The score of the noised data is s(t, x) = grad log p_t(x).  Two ways to write one with a network N
+of the embedded point:
+
+* `TangentScore`, extrinsic: coefficients in the tangent frame e_j of the manifold,
+
+      s = c(t) sum_j N_j e_j(x),     c = sqrt(lambda / (e^(2 lambda t) - 1)),
+
+  so that N is of order one: c ~ 1/sqrt(2t) early, and c ~ e^(-lambda t), like the score itself,
+  late on a compact manifold whose first eigenvalue is lambda.
+
+* `DenoisedScore`, intrinsic: N names a point y of the manifold, and the denoised point of the
+  paper, exp_x(2t s), lies on the geodesic from x to it,
+
+      s = log_x(y) / (a (1 + a)),    a = sqrt(2t).
+
+On a quotient both are equivariant by construction: the field is averaged over those images of x
+that the network can tell apart.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._types import Point, Scalar, Tangent
+from .manifolds import AbstractManifold
+from .networks import FieldNetwork
+
+
+class AbstractScore(eqx.Module):
+    """A tangent vector field for every time; a new one supplies `outputs` and `_field`."""
+
+    manifold: eqx.AbstractVar[AbstractManifold]
+    network: eqx.AbstractVar[FieldNetwork]
+
+    @staticmethod
+    @abstractmethod
+    def outputs(manifold: AbstractManifold) -> int:
+        """How many numbers the network has to return."""
+
+    @abstractmethod
+    def _field(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
+        """The field, not yet averaged."""
+
+    def __call__(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
+        """The tangent vector at x."""
+        manifold = self.manifold
+        images = jax.eval_shape(manifold.lookalikes, x).shape[0]
+        if images == 1:
+            return self._field(t, x, condition)
+        # Each image g x has a vector there; the differential of g brings it back to x.
+        frame = manifold.frame(x)
+        points, moved = jax.vmap(
+            lambda e: jax.jvp(manifold.lookalikes, (x,), (e,)), out_axes=(None, 0)
+        )(frame)
+        vectors = jax.vmap(lambda point: self._field(t, point, condition))(points)
+        along = jax.vmap(jax.vmap(manifold._inner), (None, None, 0))(points, vectors, moved)
+        return jnp.tensordot(jnp.mean(along, axis=1), frame, axes=1)
+
+
+class TangentScore(AbstractScore):
+    """An ambient field, projected to the tangent space and scaled with time."""
+
+    manifold: AbstractManifold
+    network: FieldNetwork
+
+    @staticmethod
+    def outputs(manifold):
+        """One for each vector of the frame."""
+        x = jax.eval_shape(manifold._random_point, jax.random.key(0))
+        return jax.eval_shape(manifold.frame, x).shape[0]
+
+    def _field(self, t, x, condition):
+        coefficients = self.network(self.manifold.embedding(x), t, condition)
+        rate = self.manifold.spectral_gap()
+        scale = jax.lax.rsqrt(2 * t)
+        if rate > 0:
+            scale = jnp.sqrt(rate / jnp.expm1(2 * rate * t))
+        return jnp.tensordot(scale * coefficients, self.manifold.frame(x), axes=1)
+
+
+class DenoisedScore(AbstractScore):
+    """A point of the manifold, toward which noise is taken away."""
+
+    manifold: AbstractManifold
+    network: FieldNetwork
+
+    @staticmethod
+    def outputs(manifold):
+        """What a point is made from."""
+        return manifold.code_size()
+
+    def _field(self, t, x, condition):
+        code = self.network(self.manifold.embedding(x), t, condition)
+        # Untrained networks return almost zero, from which no direction can be read.
+        toward = self.manifold._log(x, self.manifold.decode(code + 1e-3))
+        length = jnp.sqrt(2 * t)
+        return toward / (length * (1 + length))
+
+    def denoised(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Point:
+        """The denoised point exp_x(2t s)."""
+        return self.manifold._exp(x, 2 * t * self(t, x, condition))
+
+
+class Condition(eqx.Module):
+    """How conditions become numbers of order one: vectors are standardized, labels are one-hot."""
+
+    mean: Float[Array, " c"] | None
+    spread: Float[Array, " c"] | None
+    labels: tuple[str | int, ...] = eqx.field(static=True)
+
+    def size(self) -> int:
+        """How many numbers a network sees."""
+        return len(self.labels) if self.mean is None else len(self.mean)
+
+    def __call__(self, values: Any, count: int | None, owner: str) -> Float[Array, "n c"]:
+        """The numbers for `count` conditions, or for one that is shared by all."""
+        if self.mean is None:
+            return self._one_hot(values, count, owner)
+        array = _numbers(values, owner)
+        size = len(self.mean)
+        if array.ndim == 0 or (array.ndim == 1 and size > 1):
+            array = array.reshape(1, -1)
+        array = array.reshape(len(array), -1)
+        if array.shape[1] != size:
+            raise ValueError(
+                f"{owner}: condition must have {size} numbers for each point, got an array of "
+                f"shape {array.shape}."
+            )
+        return _shared((array - self.mean) / self.spread, count, owner)
+
+    def _one_hot(self, values, count, owner):
+        given = np.atleast_1d(np.asarray(values))
+        places = {label: place for place, label in enumerate(self.labels)}
+        unknown = [value for value in given.ravel().tolist() if value not in places]
+        if unknown or given.ndim != 1:
+            known = ", ".join(repr(label) for label in self.labels[:20])
+            raise ValueError(
+                f"{owner}: condition must be one of the labels of the training data ({known}), "
+                f"got {unknown[0] if unknown else given.shape!r}."
+            )
+        index = jnp.asarray([places[value] for value in given.tolist()])
+        return _shared(jax.nn.one_hot(index, len(self.labels)), count, owner)
+
+
+def learn_condition(values: Any, owner: str) -> Condition:
+    """The encoding of the conditions of training data: real numbers, or labels."""
+    given = np.asarray(values)
+    if given.dtype.kind in "iuUSb":
+        if given.ndim != 1:
+            raise ValueError(
+                f"{owner}: labels must be one for each point, got an array of shape {given.shape}; "
+                "convert numbers that are no labels to float."
+            )
+        labels = np.unique(given).tolist()
+        if len(labels) > 1000:
+            raise ValueError(
+                f"{owner}: {len(labels)} different labels; convert numbers that are no labels to "
+                "float."
+            )
+        return Condition(None, None, tuple(labels))
+    array = _numbers(given, owner)
+    array = array.reshape(len(array), -1)
+    spread = jnp.std(array, axis=0)
+    return Condition(jnp.mean(array, axis=0), jnp.where(spread > 0, spread, 1.0), ())
+
+
+def _numbers(values, owner):
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub" or not np.all(np.isfinite(array)):
+        raise ValueError(
+            f"{owner}: condition must be finite numbers or labels, got {array.dtype} with "
+            "NaN, infinite or other entries."
+        )
+    return jnp.asarray(array, jnp.result_type(float))
+
+
+def _shared(features, count, owner):
+    if count is None or len(features) == count:
+        return features
+    if len(features) == 1:
+        return jnp.broadcast_to(features, (count, features.shape[1]))
+    raise ValueError(
+        f"{owner}: got {len(features)} conditions for {count} points; give one for each, or one "
+        "for all."
+    )

@@ -1,0 +1,263 @@
+r"""The training loop of models: steps of an optimizer, averaged weights, validation, resuming.
+
+Nothing here knows what is trained: a loss is a function of a model, data and a random key.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jaxtyping import Array, Float, Int
+from tqdm import tqdm
+
+from . import checkpoint
+from ._checks import positive_integer
+from ._types import Key, Scalar
+from .networks import trainable
+
+# A state is saved this often, in seconds.
+_SAVE_EVERY = 30.0
+
+Loss = Callable[[Any, Any, Key], Scalar]
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How to train: a budget and the settings of the optimizer."""
+
+    steps: int = 4000
+    batch: int = 1024
+    learning_rate: float = 5e-3
+    average: float = 0.999
+    """Decay of the moving average of the weights, which is what is kept."""
+    clip: float = 1.0
+    """Largest norm of a gradient."""
+    validate_every: int = 200
+    patience: int = 8
+    """Validations without a new best one after which training stops."""
+
+    def __post_init__(self):
+        for name in ("steps", "batch", "validate_every", "patience"):
+            positive_integer(getattr(self, name), name, "Training")
+        for name in ("learning_rate", "clip"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"Training: {name} must be positive, got {getattr(self, name)!r}.")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"Training: average must be in [0, 1), got {self.average!r}.")
+
+
+class History(eqx.Module):
+    """What training saw at each validation; rows that were not reached are NaN."""
+
+    steps: Int[Array, " v"]
+    losses: Float[Array, " v"]
+    validations: Float[Array, " v"]
+    seconds: Float[Array, " v"]
+
+
+class State(eqx.Module):
+    """Everything needed to go on with a training."""
+
+    step: Int[Array, ""]
+    parameters: Any
+    averaged: Any
+    best: Any
+    optimizer: Any
+    history: History
+    running_loss: Scalar
+
+
+def optimizer(settings: Training) -> optax.GradientTransformation:
+    """Muon for the matrices inside the network, Adam for the rest; warm-up, then a cosine."""
+    warm = min(500, max(1, settings.steps // 10))
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, settings.learning_rate, warm, max(settings.steps, warm + 1), 0.005
+    )
+
+    def kind(parameters):
+        return jax.tree.map(
+            lambda p: "muon" if p.ndim == 2 and min(p.shape) >= 32 else "adam", parameters
+        )
+
+    return optax.chain(
+        optax.clip_by_global_norm(settings.clip),
+        optax.partition({"muon": muon(), "adam": optax.scale_by_adam(b2=0.99)}, kind),
+        optax.scale_by_learning_rate(schedule),
+    )
+
+
+# A step of Muon moves every singular value of a matrix by this times the learning rate.
+_MUON_SCALE, _MOMENTUM = 5.0, 0.95
+# Coefficients of an odd polynomial that moves singular values toward one, of the first steps of
+# Polar Express (Amsel et al. 2025).  More steps make them more equal, and training slower.
+_POLAR = ((4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037))
+
+
+def muon() -> optax.GradientTransformation:
+    """Steepest descent in the spectral norm: momentum, its singular values set to about one."""
+
+    def update(gradients, momentum, parameters=None):
+        momentum = jax.tree.map(lambda m, g: _MOMENTUM * m + g, momentum, gradients)
+        ahead = jax.tree.map(lambda m, g: _MOMENTUM * m + g, momentum, gradients)
+        return jax.tree.map(lambda a: _MUON_SCALE * _orthogonal(a), ahead), momentum
+
+    return optax.GradientTransformation(lambda p: jax.tree.map(jnp.zeros_like, p), update)
+
+
+def _orthogonal(matrix):
+    """A matrix with the same singular vectors, singular values about sqrt(max(1, o/i))."""
+    inputs, outputs = matrix.shape
+    wide = inputs <= outputs
+    x = matrix if wide else matrix.T
+    x = x / (jnp.linalg.norm(x) + 1e-7)
+    for a, b, c in _POLAR:
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return (x if wide else x.T) * max(1.0, outputs / inputs) ** 0.5
+
+
+def train(
+    model: Any,
+    loss: Loss,
+    validate: Callable[[Any, Any], Scalar],
+    data: Any,
+    settings: Training,
+    key: Key,
+    *,
+    title: str,
+    identity: dict,
+    progress: bool | None = None,
+    resume: str | Path | None = None,
+) -> tuple[Any, History]:
+    """Train a model; returns the best averaged one, by validation, and the history.
+
+    Args:
+        model: what to train, an equinox module.
+        loss: of a model, the data and a random key.
+        validate: a number for a model and the data, the lower the better; deterministic.
+        data: arrays that both are given.
+        settings: the budget.
+        key: a random key.
+        title: for the progress bar.
+        identity: what an unfinished run must agree with to be continued.
+        progress: whether to show a progress bar; by default on a terminal only.
+        resume: a file for the state of an unfinished run, as for `calor.solve`.
+    """
+    parameters, rest = trainable(model)
+    transform = optimizer(settings)
+    rows = -(-settings.steps // settings.validate_every)
+    state = State(
+        jnp.zeros((), int),
+        parameters,
+        parameters,
+        parameters,
+        transform.init(parameters),
+        History(jnp.zeros(rows, int), *(jnp.full(rows, jnp.nan) for _ in range(3))),
+        jnp.zeros(()),
+    )
+    if resume is not None and Path(resume).exists():
+        state = checkpoint.load_state(resume, state, identity)
+    before = float(jnp.nanmax(jnp.append(state.history.seconds, 0.0)))
+    begun = saved = time.monotonic()
+    step = _stepper(transform, loss, rest, settings)
+    measure = eqx.filter_jit(lambda p, data: validate(eqx.combine(p, rest), data))
+    bar = tqdm(
+        total=settings.steps,
+        initial=int(state.step),
+        desc=title,
+        unit="step",
+        disable=None if progress is None else not progress,
+        dynamic_ncols=True,
+        leave=False,
+    )
+    try:
+        with bar:
+            for number in range(int(state.step), settings.steps):
+                state = step(state, data, jr.fold_in(key, number))
+                bar.update()
+                last = number + 1 == settings.steps
+                if last or (number + 1) % settings.validate_every == 0:
+                    seconds = before + time.monotonic() - begun
+                    state = _validated(state, measure(state.averaged, data), seconds, settings)
+                    row = number // settings.validate_every
+                    found = float(state.history.validations[row])
+                    _check_finite(float(state.running_loss), found, number + 1)
+                    bar.set_postfix(loss=f"{float(state.running_loss):.4f}", valid=f"{found:.4f}")
+                    if _is_stale(state.history, row, settings.patience):
+                        break
+                if resume is not None and time.monotonic() - saved > _SAVE_EVERY:
+                    checkpoint.save_state(resume, state, identity)
+                    saved = time.monotonic()
+    except KeyboardInterrupt:
+        if resume is not None:
+            checkpoint.save_state(resume, state, identity)
+        raise
+    if resume is not None:
+        Path(resume).unlink(missing_ok=True)
+    return eqx.combine(state.best, rest), state.history
+
+
+def _stepper(transform, loss, rest, settings):
+    """One compiled step; the arrays of the old state are reused for the new one."""
+
+    @eqx.filter_jit(donate="all-except-first")
+    def advance(unchanged, state):
+        data, key = unchanged
+
+        def value(parameters):
+            return loss(eqx.combine(parameters, rest), data, key)
+
+        found, gradient = eqx.filter_value_and_grad(value)(state.parameters)
+        updates, inner = transform.update(gradient, state.optimizer, state.parameters)
+        parameters = optax.apply_updates(state.parameters, updates)
+        count = state.step + 1
+        # The average of few steps is short, so that the random start is soon forgotten.
+        decay = jnp.minimum(settings.average, (1 + count) / (10 + count))
+        averaged = jax.tree.map(lambda a, p: a + (1 - decay) * (p - a), state.averaged, parameters)
+        smooth = jnp.minimum(0.99, (count - 1) / count)
+        running = smooth * state.running_loss + (1 - smooth) * found
+        return State(count, parameters, averaged, state.best, inner, state.history, running)
+
+    return lambda state, data, key: advance((data, key), _unshared(state))
+
+
+def _unshared(state):
+    """The state with no array in it twice, as donation demands."""
+    if int(state.step) > 0:
+        return state
+    return jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, state)
+
+
+def _validated(state, found, seconds, settings):
+    row = (int(state.step) - 1) // settings.validate_every
+    history = state.history
+    best = state.best
+    if row == 0 or float(found) < float(jnp.nanmin(history.validations)):
+        best = jax.tree.map(lambda a: jnp.array(a, copy=True), state.averaged)
+    history = History(
+        history.steps.at[row].set(state.step),
+        history.losses.at[row].set(state.running_loss),
+        history.validations.at[row].set(found),
+        history.seconds.at[row].set(seconds),
+    )
+    return eqx.tree_at(lambda s: (s.best, s.history), state, (best, history))
+
+
+def _is_stale(history, row, patience):
+    reached = history.validations[: row + 1]
+    return row - int(jnp.argmin(reached)) >= patience
+
+
+def _check_finite(loss, validation, step):
+    if not (jnp.isfinite(loss) and jnp.isfinite(validation)):
+        raise FloatingPointError(
+            f"training diverged at step {step}: loss {loss:g}, validation {validation:g}; "
+            "lower learning_rate or raise t_min."
+        )
