@@ -393,7 +393,7 @@ def test_a_failed_write_leaves_the_old_file(small, tmp_path, monkeypatch):
     path = tmp_path / "h2.calor"
     calor.save(path, small)
     before = path.read_bytes()
-    monkeypatch.setattr("calor.checkpoint.to_bytes", lambda *a: 1 / 0)
+    monkeypatch.setattr("calor.files.to_bytes", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         calor.save(path, small)
     assert path.read_bytes() == before

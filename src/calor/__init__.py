@@ -1,12 +1,19 @@
-"""calor: heat kernels on Riemannian manifolds."""
+"""calor: heat kernels and diffusion models on Riemannian manifolds."""
 
 __version__ = "0.1.0"
 
 from . import recipes as recipes
 from .certificate import Certificate as Certificate
-from .checkpoint import FileError as FileError
 from .checkpoint import load as load
 from .checkpoint import save as save
+from .density import KernelDensity as KernelDensity
+from .density import fit_density as fit_density
+from .diffusion import Diffusion as Diffusion
+from .diffusion import PriorWarning as PriorWarning
+from .diffusion import fit as fit
+from .files import FileError as FileError
+from .flow import Flow as Flow
+from .flow import fit_flow as fit_flow
 from .heat import AbstractHeatKernel as HeatKernel
 from .heat import log_heat_residual as log_heat_residual
 from .kernels import heat_kernel as heat_kernel
@@ -22,9 +29,14 @@ from .manifolds import Quotient as Quotient
 from .manifolds import Sphere as Sphere
 from .manifolds import Submanifold as Submanifold
 from .manifolds import Torus as Torus
+from .networks import Network as Network
+from .prior import frechet_mean as frechet_mean
+from .score import DenoisedScore as DenoisedScore
+from .score import TangentScore as TangentScore
 from .shorttime import FirstOrder as FirstOrder
 from .shorttime import Parametrix as Parametrix
 from .shorttime import SchwingerDeWitt as SchwingerDeWitt
 from .shorttime import Varadhan as Varadhan
 from .shorttime import ZerothOrder as ZerothOrder
 from .solver import solve as solve
+from .training import Training as Training

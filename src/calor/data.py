@@ -1,16 +1,21 @@
 """Data at the door: checked once, with the number of the row that is wrong, then trusted."""
 
+import math
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.spatial import cKDTree
 
 from ._types import Key
 from .manifolds import AbstractManifold
 from .manifolds.base import TOLERANCE
+from .prior import is_compact
+from .score import Condition, learn_condition
 
 
 def checked_points(
@@ -60,3 +65,91 @@ def split(key: Key, count: int, fraction: float) -> tuple[Array, Array]:
     order = jr.permutation(key, count)
     held = min(max(1, round(fraction * count)), count - 1)
     return order[held:], order[:held]
+
+
+class Prepared(eqx.Module):
+    """Checked data, split into a training and a validation part."""
+
+    points: Float[Array, "n ..."]
+    features: Float[Array, "n c"]
+    held_out: Float[Array, "m ..."]
+    held_features: Float[Array, "m c"]
+    encoder: Condition | None
+
+    def arrays(self):
+        """The data that a loss sees."""
+        return self.points, self.features, self.held_out, self.held_features
+
+
+def prepare(manifold, data, condition, validation, key, owner) -> Prepared:
+    """Check the data once, encode the conditions, and put a validation part aside."""
+    points = checked_points(manifold, data, owner, "data", at_least=2)
+    encoder = None
+    features = jnp.zeros((len(points), 0))
+    if condition is not None:
+        encoder = learn_condition(condition, owner)
+        if len(np.asarray(condition)) != len(points):
+            raise ValueError(
+                f"{owner}: got {len(np.asarray(condition))} conditions for {len(points)} points."
+            )
+        features = encoder(condition, len(points), owner)
+    if isinstance(validation, int | float):
+        if not 0 < validation < 1:
+            raise ValueError(
+                f"{owner}: validation must be a fraction between 0 and 1, or points, got "
+                f"{validation!r}."
+            )
+        first, second = split(key, len(points), float(validation))
+        return Prepared(points[first], features[first], points[second], features[second], encoder)
+    held_condition = None
+    if isinstance(validation, tuple) and len(validation) == 2 and encoder is not None:
+        validation, held_condition = validation
+    held = checked_points(manifold, validation, owner, "validation")
+    held_features = jnp.zeros((len(held), 0))
+    if encoder is not None:
+        if held_condition is None:
+            raise ValueError(
+                f"{owner}: with conditions, validation must be a pair (points, conditions)."
+            )
+        held_features = encoder(held_condition, len(held), owner)
+    return Prepared(points, features, held, held_features, encoder)
+
+
+class Scales:
+    """The smallest and the last time, and the lengths that a network resolves."""
+
+    def __init__(self, manifold, points, t_min, t1, owner):
+        """Take what is given and find the rest from the data."""
+        places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
+        spread = float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
+        # What float32 resolves: neighbours closer than this are one point to it.
+        floor = 4e-7 * max(1.0, float(np.max(np.abs(places)))) ** 2
+        self.t_min, self.t1 = t_min, t1
+        if t_min is None:
+            unique = np.unique(places, axis=0)
+            squared = floor
+            if len(unique) > 1:
+                sample = np.random.default_rng(0).permutation(unique)[:20000]
+                near = cKDTree(unique).query(sample, 2)[0][:, 1]
+                squared = max(floor, float(np.quantile(near, 0.25)) ** 2)
+            self.t_min = squared / 4
+        if t1 is None:
+            gap = manifold.spectral_gap()
+            self.t1 = 6 / gap if gap > 0 else max(4 * spread**2 / manifold.dim, 20 * self.t_min)
+            if gap == 0 and is_compact(manifold):
+                self.t1 = max(self.t1, 3.0 * spread**2)
+        if not 0 < self.t_min < self.t1 < math.inf:
+            raise ValueError(
+                f"{owner}: times must satisfy 0 < t_min < t1, got t_min = {self.t_min:g}, "
+                f"t1 = {self.t1:g}."
+            )
+        self.finest = 2.5 * math.sqrt(2 * self.t_min)
+        self.coarsest = max(spread, 2 * self.finest)
+
+
+def build_network(network, manifold, prepared, scales, outputs, key):
+    """A network for the embedded points of a manifold."""
+    places = jax.vmap(manifold.embedding)(prepared.points)
+    lengths, times = (scales.finest, scales.coarsest), (scales.t_min, scales.t1)
+    conditions = prepared.features.shape[1]
+    return network.build(key, places, lengths, times, conditions, outputs(manifold))

@@ -1,15 +1,11 @@
 r"""`calor.fit`: a diffusion model of data on a manifold, from any heat kernel.
 
-The model is the score of the noised data for times from t_min to t1.  Its density at the data is
-the density of the noised data at a small time, a *stop*.  Which stop is best depends on the data,
-so the model is a mixture over a few stops and the prior, its weights found on validation data:
-
-    p(x) = sum_k w_k p_{t_k}(x) + w_0 prior(x).
+The model is the score of the noised data for times from t_min to t1, learned by denoising score
+matching.  The probability flow dx/dt = -s carries the law of the noised data from time to time.
 """
 
 import hashlib
 import json
-import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,17 +16,16 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
-from scipy.spatial import cKDTree
 
-from . import likelihood, reverse
+from . import reverse
 from ._checks import positive_integer, random_key
-from ._types import Key
-from .data import checked_points, split
+from ._types import Key, Point, Scalar, Tangent
+from .data import Prepared, Scales, build_network, prepare
 from .forward import TimeLaw, denoising_loss
 from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold
+from .models import STOPS, AbstractModel, with_weights
 from .networks import Network
 from .prior import (
     AbstractPrior,
@@ -40,33 +35,29 @@ from .prior import (
     frechet_mean,
     is_compact,
 )
-from .score import AbstractScore, Condition, TangentScore, learn_condition
+from .score import AbstractScore, Condition, TangentScore
 from .training import History, Training, train
 
-# Stops that are tried, in units of t_min, and the weight below which one is left out.
-_STOPS, _SMALLEST_WEIGHT = (1.0, 5.0, 50.0, 1000.0), 2e-3
-_VALIDATION_POINTS, _VALIDATION_DRAWS = 512, 4096
-_BATCH = 512
+# Noised points at which a score is validated.
+_VALIDATION_DRAWS = 4096
 
 
 class PriorWarning(UserWarning):
     """The law of the noised data at the last time is not close to the prior."""
 
 
-class Diffusion(eqx.Module):
-    """A generative model on a manifold: `sample` draws from it, `log_prob` is its density."""
+class Diffusion(AbstractModel):
+    """A diffusion model; `calor.fit` makes it."""
 
     manifold: AbstractManifold
-    score: AbstractScore
+    field: AbstractScore
     prior: AbstractPrior
     condition: Condition | None
     stops: tuple[float, ...] = eqx.field(static=True)
     weights: tuple[float, ...] = eqx.field(static=True)
-    """Of the stops, and of the prior."""
     t1: float = eqx.field(static=True)
     history: History
     record: str = eqx.field(static=True)
-    """How it was made: settings, seed, version, as JSON."""
 
     def sample(
         self,
@@ -87,99 +78,25 @@ class Diffusion(eqx.Module):
                 flow; or `"corrected"`, the walk with Langevin corrections.
             steps: of the walk or flow.
         """
-        n = positive_integer(n, "n", "sample")
-        steps = positive_integer(steps, "steps", "sample")
         if method not in reverse.METHODS:
             known = ", ".join(repr(name) for name in reverse.METHODS)
             raise ValueError(f"sample: method must be one of {known}, got {method!r}.")
-        features = self._features(condition, n, "sample")
-        key_part, key_run = jr.split(random_key(key, "sample"))
-        parts = jr.choice(key_part, len(self.weights), (n,), p=jnp.asarray(self.weights))
-        stops = jnp.asarray([*self.stops, self.t1])[parts]
-        times = jnp.geomspace(self.t1, self.stops[0], steps + 1)
-        run = _generate(self, reverse.METHODS[method])
-        return in_batches(run, jr.split(key_run, n), stops, features, shared=(times,))
+        return self._drawn(n, condition, key, steps, _Generate(self, reverse.METHODS[method]))
 
-    def log_prob(
-        self,
-        x: Float[Array, "n ..."],
-        *,
-        condition: Any = None,
-        key: Key | None = None,
-        tolerance: float = 1e-3,
-        probes: int | None = None,
-    ) -> Float[Array, " n"]:
-        """The log-density at points, in the Riemannian volume.
+    def score(self, t: Scalar, x: Point, features: Float[Array, " c"] | None = None) -> Tangent:
+        """The score of the noised data at one point."""
+        return self.field(t, x, jnp.zeros(0) if features is None else features)
 
-        Args:
-            x: points along the first axis.
-            condition: of each point, or one for all.
-            key: for the random vectors that estimate the divergence in high dimension.
-            tolerance: of the solver of the probability flow.
-            probes: how many random vectors; by default the divergence is exact up to dimension
-                10, and estimated with 8 beyond.
-        """
-        x = checked_points(self.manifold, x, "log_prob", "x")
-        parts = self._parts(x, condition, self.stops, key, tolerance, probes, "log_prob")
-        with np.errstate(divide="ignore"):
-            weights = jnp.asarray(np.log(self.weights), parts.dtype)
-        return logsumexp(parts + weights, axis=1)
+    def _velocity(self, tau, x, features):
+        t = jnp.exp(tau)  # tau = log t: every scale takes about equally long
+        return -t * self.field(t, x, features)
 
-    def _parts(self, x, condition, stops, key, tolerance, probes, owner):
-        """log-densities (n, k + 1) at the stops, and of the prior."""
-        features = self._features(condition, len(x), owner)
-        if probes is None:
-            probes = 0 if self.manifold.dim <= likelihood.EXACT_DIVERGENCE else 8
-        keys = jr.split(jr.key(0) if key is None else random_key(key, owner), len(x))
-        run = _density(self, probes)
-        columns = []
-        for stop in stops:
-            numbers = jnp.asarray(stop, x.dtype), jnp.asarray(tolerance, x.dtype)
-            values, reached = in_batches(run, x, features, keys, shared=numbers)
-            if not bool(jnp.all(reached)):
-                count = int(jnp.sum(~reached))
-                warnings.warn(
-                    f"{owner}: the probability flow of {count} points did not reach its end; "
-                    "their log-densities are NaN.",
-                    stacklevel=3,
-                )
-                values = jnp.where(reached, values, jnp.nan)
-            columns.append(values)
-        columns.append(in_batches(_prior_density(self.prior), x))
-        return jnp.stack(columns, axis=1)
-
-    def _features(self, condition, n, owner):
-        if self.condition is None:
-            if condition is not None:
-                raise ValueError(f"{owner}: the model was fitted without conditions; leave it out.")
-            return jnp.zeros((n, 0))
-        if condition is None:
-            raise ValueError(f"{owner}: the model was fitted with conditions; give condition=...")
-        return self.condition(condition, n, owner)
-
-    @property
-    def about(self) -> dict:
-        """How it was made: settings, seed, version."""
-        return json.loads(self.record)
-
-    def save(self, path: str | Path) -> None:
-        """Save the model in one file; `calor.load` reads it."""
-        from . import checkpoint
-
-        checkpoint.save(path, self)
-
-    def __str__(self) -> str:
-        stops = ", ".join(f"{stop:.2g}" for stop in self.stops)
-        return f"Diffusion({self.manifold}, stops at t = {stops}, t1 = {self.t1:g})"
+    def _span(self, stop):
+        return jnp.log(stop), jnp.log(jnp.asarray(self.t1, stop.dtype))
 
 
-@eqx.filter_jit
-def _run_batch(function, shared, arrays):
-    return jax.vmap(lambda *one: function(*shared, *one))(*arrays)
-
-
-class _generate(eqx.Module):
-    """One draw of a model, as a value, so that it is compiled once."""
+class _Generate(eqx.Module):
+    """One draw of a model; a value, so that it is compiled once."""
 
     model: Diffusion
     method: Any = eqx.field(static=True)
@@ -189,63 +106,10 @@ class _generate(eqx.Module):
         x = self.model.prior.sample(key_start)
 
         def score(t, x):
-            return self.model.score(t.astype(x.dtype), x, features)
+            return self.model.field(t.astype(x.dtype), x, features)
 
         manifold = self.model.manifold
         return reverse.generate(score, manifold, self.method, times, stop, x, key_run)
-
-
-class _density(eqx.Module):
-    """The log-density of one point at one stop."""
-
-    model: Diffusion
-    probes: int = eqx.field(static=True)
-
-    def __call__(self, stop, tolerance, x, features, key):
-        model = self.model
-
-        def velocity(log_t, x):
-            t = jnp.exp(log_t)
-            return -t * model.score(t, x, features)
-
-        vectors = None
-        if self.probes:
-            vectors = likelihood.probes(key, model.manifold, x, self.probes)
-        way = likelihood.follow(
-            velocity,
-            model.manifold,
-            x,
-            jnp.log(stop),
-            jnp.log(jnp.asarray(model.t1, x.dtype)),
-            tolerance=tolerance,
-            probes=vectors,
-        )
-        return model.prior.log_prob(way.end) + way.divergence, way.reached
-
-
-class _prior_density(eqx.Module):
-    prior: AbstractPrior
-
-    def __call__(self, x):
-        return self.prior.log_prob(x)
-
-
-def in_batches(function: Any, *arrays: Array, shared: tuple = (), size: int = _BATCH) -> Any:
-    """Apply a function of one point to many, a fixed number at a time.
-
-    The last batch is filled up, so that everything is compiled once for large arrays, and once for
-    each power of two of small ones.
-    """
-    count = len(arrays[0])
-    size = min(size, 1 << max(count - 1, 0).bit_length())
-    results = []
-    for start in range(0, count, size):
-        part = [array[start : start + size] for array in arrays]
-        missing = size - len(part[0])
-        if missing:
-            part = [jnp.concatenate([a, jnp.repeat(a[:1], missing, axis=0)]) for a in part]
-        results.append(_run_batch(function, shared, tuple(part)))
-    return jax.tree.map(lambda *rows: jnp.concatenate(rows)[:count], *results)
 
 
 def fit(
@@ -297,13 +161,13 @@ def fit(
     key_split, key_start, key_train, key_check = jr.split(random_key(key, "fit"), 4)
     prepared = prepare(kernel.manifold, data, condition, validation, key_split, "fit")
     scales = Scales(kernel.manifold, prepared.points, t_min, t1, "fit")
-    prior = _prior(kernel, prepared.points, scales.t1, centres, key_check)
+    prior = make_prior(kernel, prepared.points, scales.t1, centres, key_check)
     model = score(
         kernel.manifold,
         build_network(network, kernel.manifold, prepared, scales, score.outputs, key_start),
     )
     law = TimeLaw(scales.t_min, scales.t1, float(time_power))
-    record = _record(kernel, network, training, score, law, prepared, key)
+    record = make_record(kernel, network, training, score, law, prepared, key)
     model, history = train(
         model,
         _Loss(kernel, law, training.batch),
@@ -316,7 +180,7 @@ def fit(
         progress=progress,
         resume=resume,
     )
-    tried = tuple(stops or (s * scales.t_min for s in _STOPS if s * scales.t_min < scales.t1 / 10))
+    tried = tuple(stops or (s * scales.t_min for s in STOPS if s * scales.t_min < scales.t1 / 10))
     diffusion = Diffusion(
         kernel.manifold,
         model,
@@ -328,95 +192,7 @@ def fit(
         history,
         json.dumps(record),
     )
-    return _weighted(diffusion, prepared, key_check)
-
-
-class Prepared(eqx.Module):
-    """Checked data, split into a training and a validation part."""
-
-    points: Float[Array, "n ..."]
-    features: Float[Array, "n c"]
-    held_out: Float[Array, "m ..."]
-    held_features: Float[Array, "m c"]
-    encoder: Condition | None
-
-    def arrays(self):
-        """The data that a loss sees."""
-        return self.points, self.features, self.held_out, self.held_features
-
-
-def prepare(manifold, data, condition, validation, key, owner) -> Prepared:
-    """Check the data once, encode the conditions, and put a validation part aside."""
-    points = checked_points(manifold, data, owner, "data", at_least=2)
-    encoder = None
-    features = jnp.zeros((len(points), 0))
-    if condition is not None:
-        encoder = learn_condition(condition, owner)
-        if len(np.asarray(condition)) != len(points):
-            raise ValueError(
-                f"{owner}: got {len(np.asarray(condition))} conditions for {len(points)} points."
-            )
-        features = encoder(condition, len(points), owner)
-    if isinstance(validation, int | float):
-        if not 0 < validation < 1:
-            raise ValueError(
-                f"{owner}: validation must be a fraction between 0 and 1, or points, got "
-                f"{validation!r}."
-            )
-        first, second = split(key, len(points), float(validation))
-        return Prepared(points[first], features[first], points[second], features[second], encoder)
-    held_condition = None
-    if isinstance(validation, tuple) and len(validation) == 2 and encoder is not None:
-        validation, held_condition = validation
-    held = checked_points(manifold, validation, owner, "validation")
-    held_features = jnp.zeros((len(held), 0))
-    if encoder is not None:
-        if held_condition is None:
-            raise ValueError(
-                f"{owner}: with conditions, validation must be a pair (points, conditions)."
-            )
-        held_features = encoder(held_condition, len(held), owner)
-    return Prepared(points, features, held, held_features, encoder)
-
-
-class Scales:
-    """The smallest and the last time, and the lengths that a network resolves."""
-
-    def __init__(self, manifold, points, t_min, t1, owner):
-        """Take what is given and find the rest from the data."""
-        places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
-        spread = float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
-        # What float32 resolves: neighbours closer than this are one point to it.
-        floor = 4e-7 * max(1.0, float(np.max(np.abs(places)))) ** 2
-        self.t_min, self.t1 = t_min, t1
-        if t_min is None:
-            unique = np.unique(places, axis=0)
-            squared = floor
-            if len(unique) > 1:
-                sample = np.random.default_rng(0).permutation(unique)[:20000]
-                near = cKDTree(unique).query(sample, 2)[0][:, 1]
-                squared = max(floor, float(np.quantile(near, 0.25)) ** 2)
-            self.t_min = squared / 4
-        if t1 is None:
-            gap = manifold.spectral_gap()
-            self.t1 = 6 / gap if gap > 0 else max(4 * spread**2 / manifold.dim, 20 * self.t_min)
-            if gap == 0 and is_compact(manifold):
-                self.t1 = max(self.t1, 3.0 * spread**2)
-        if not 0 < self.t_min < self.t1 < math.inf:
-            raise ValueError(
-                f"{owner}: times must satisfy 0 < t_min < t1, got t_min = {self.t_min:g}, "
-                f"t1 = {self.t1:g}."
-            )
-        self.finest = 2.5 * math.sqrt(2 * self.t_min)
-        self.coarsest = max(spread, 2 * self.finest)
-
-
-def build_network(network, manifold, prepared, scales, outputs, key):
-    """A network for the embedded points of a manifold."""
-    places = jax.vmap(manifold.embedding)(prepared.points)
-    lengths, times = (scales.finest, scales.coarsest), (scales.t_min, scales.t1)
-    conditions = prepared.features.shape[1]
-    return network.build(key, places, lengths, times, conditions, outputs(manifold))
+    return with_weights(diffusion, prepared, key_check)
 
 
 class _Loss(eqx.Module):
@@ -447,7 +223,10 @@ class _Validation(eqx.Module):
         return denoising_loss(score, self.kernel, self.law, x0, condition, jr.key(2))
 
 
-def _prior(kernel, points, t1, centres, key):
+def make_prior(
+    kernel: AbstractHeatKernel, points: Float[Array, "n ..."], t1: float, centres: int, key: Key
+) -> AbstractPrior:
+    """The law that generation starts from; warns if the noised data are far from it."""
     manifold = kernel.manifold
     if is_compact(manifold):
         distance = distance_from_uniform(kernel, t1, points, key)
@@ -466,7 +245,16 @@ def _prior(kernel, points, t1, centres, key):
     return KernelPrior(kernel, t1, points[chosen])
 
 
-def _record(kernel, network, training, score, law, prepared, key):
+def make_record(
+    kernel: AbstractHeatKernel,
+    network: Network,
+    training: Training,
+    field: type[AbstractScore],
+    law: TimeLaw,
+    prepared: Prepared,
+    key: Key,
+) -> dict:
+    """What a model was made of, as JSON; an unfinished training goes on only from the same."""
     from . import __version__
 
     digest = hashlib.sha256()
@@ -476,7 +264,7 @@ def _record(kernel, network, training, score, law, prepared, key):
     return {
         "manifold": str(kernel.manifold),
         "kernel": str(kernel),
-        "score": score.__name__,
+        "field": field.__name__,
         "network": vars(network),
         "training": vars(training),
         "times": [law.t_min, law.t1, law.power],
@@ -484,44 +272,3 @@ def _record(kernel, network, training, score, law, prepared, key):
         "key": np.asarray(data).tolist(),
         "calor": __version__,
     }
-
-
-def _weighted(model, prepared, key):
-    """The model with weights of its stops by expectation maximization on held out points."""
-    count = min(_VALIDATION_POINTS, len(prepared.held_out))
-    x, features = prepared.held_out[:count], prepared.held_features[:count]
-    raw = eqx.tree_at(lambda m: m.condition, model, None, is_leaf=lambda node: node is None)
-    parts = np.asarray(_parts_of(raw, x, features, key), np.float64)
-    weights = mixture_weights(parts)
-    keep = weights[:-1] >= _SMALLEST_WEIGHT
-    if not keep.any():
-        keep[np.argmax(weights[:-1])] = True
-    kept = np.append(keep, True)
-    weights = mixture_weights(parts[:, kept])
-    stops = tuple(np.asarray(model.stops)[keep].tolist())
-    fields = {name: getattr(model, name) for name in Diffusion.__dataclass_fields__}
-    return Diffusion(**{**fields, "stops": stops, "weights": tuple(weights.tolist())})
-
-
-def _parts_of(model, x, features, key):
-    run = _density(model, 0 if model.manifold.dim <= likelihood.EXACT_DIVERGENCE else 8)
-    keys, tolerance = jr.split(key, len(x)), jnp.asarray(1e-3, x.dtype)
-    columns = []
-    for stop in model.stops:
-        shared = jnp.asarray(stop, x.dtype), tolerance
-        values, reached = in_batches(run, x, features, keys, shared=shared)
-        columns.append(jnp.where(reached, values, -1e3))
-    return jnp.stack([*columns, in_batches(_prior_density(model.prior), x)], axis=1)
-
-
-def mixture_weights(parts: Float[np.ndarray, "n k"], steps: int = 400) -> Float[np.ndarray, " k"]:
-    """The weights of a mixture of given densities with the largest likelihood, by EM.
-
-    One observation is added to each part, so that none has the weight zero.
-    """
-    weights = np.full(parts.shape[1], 1 / parts.shape[1])
-    for _ in range(steps):
-        joint = parts + np.log(weights)
-        share = np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
-        weights = (share.sum(axis=0) + 1 / parts.shape[1]) / (len(parts) + 1)
-    return weights

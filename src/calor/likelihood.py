@@ -20,7 +20,7 @@ from .manifolds import AbstractManifold
 Velocity = Callable[[Scalar, Point], Tangent]
 # Above this dimension the divergence is estimated (Hutchinson).
 EXACT_DIVERGENCE = 10
-_LARGEST_STEPS = 4096
+LARGEST_STEPS = 4096
 
 
 class Trajectory(eqx.Module):
@@ -79,7 +79,7 @@ def follow(
         (end - start) / 100,
         (x, jnp.zeros((), x.dtype)),
         stepsize_controller=controller,
-        max_steps=_LARGEST_STEPS,
+        max_steps=LARGEST_STEPS,
         throw=False,
     )
     place, total = jax.tree.map(lambda a: a[-1], solution.ys)

@@ -1,6 +1,6 @@
-"""Names of manifolds, for files and the command line: `sphere:2`, `so3`, `spd:10`, ..."""
+"""Names of manifolds, for files and the command line: `sphere:2`, `so3*euclidean:3`, `spd:10`."""
 
-from .manifolds import SO3, SPD, AbstractManifold, Euclidean, Hyperbolic, Sphere, Torus
+from .manifolds import SO3, SPD, AbstractManifold, Euclidean, Hyperbolic, Product, Sphere, Torus
 
 _SIZED = {
     "euclidean": Euclidean,
@@ -13,6 +13,8 @@ _SIZED = {
 
 def manifold_named(name: str) -> AbstractManifold:
     """The manifold with a name such as `sphere:2`."""
+    if "*" in name:
+        return Product(*(manifold_named(part) for part in name.split("*")))
     kind, colon, size = name.strip().lower().partition(":")
     if kind == "so3" and not colon:
         return SO3()
@@ -30,10 +32,12 @@ def name_of(manifold: AbstractManifold) -> str:
     """The name of a manifold; the inverse of `manifold_named`."""
     if type(manifold) is SO3:
         return "so3"
+    if type(manifold) is Product:
+        return "*".join(name_of(factor) for factor in manifold.manifolds)
     for kind, manifold_class in _SIZED.items():
         if type(manifold) is manifold_class:
             return f"{kind}:{manifold.size if isinstance(manifold, SPD) else manifold.dim}"
     raise ValueError(
-        f"{manifold} has no name to be saved under; kernels of Euclidean, Sphere, Torus, "
-        "Hyperbolic, SPD and SO3 can be saved."
+        f"{manifold} has no name to be saved under; Euclidean, Sphere, Torus, Hyperbolic, SPD, SO3 "
+        "and products of them have."
     )

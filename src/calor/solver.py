@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from tqdm import tqdm
 
-from . import checkpoint, recipes
+from . import files, recipes
 from ._checks import random_key
 from ._types import Key
 from .certificate import certify_solution
@@ -145,7 +145,7 @@ def _train(manifold, recipe, key, show, resume):
     size = len(recipe.parameters(first))
     run = fresh(0, Done(jnp.zeros((len(stages), size)), jnp.zeros(len(stages))), 0.0)
     if resume is not None and Path(resume).exists():
-        run = checkpoint.load_state(resume, run, identity)
+        run = files.load_state(resume, run, identity)
     bar = tqdm(
         total=sum(stages),
         initial=sum(stages[: int(run.stage)]) + int(run.step),
@@ -161,7 +161,7 @@ def _train(manifold, recipe, key, show, resume):
         if resume is not None:
             seconds = jnp.asarray(before + time.monotonic() - begun)
             saving = eqx.tree_at(lambda r: r.seconds, run, seconds)
-            checkpoint.save_state(resume, saving, identity)
+            files.save_state(resume, saving, identity)
 
     try:
         with bar:

@@ -17,7 +17,7 @@ import optax
 from jaxtyping import Array, Float, Int
 from tqdm import tqdm
 
-from . import checkpoint
+from . import files
 from ._checks import positive_integer
 from ._types import Key, Scalar
 from .networks import trainable
@@ -54,7 +54,7 @@ class Training:
 
 
 class History(eqx.Module):
-    """What training saw at each validation; rows that were not reached are NaN."""
+    """What training saw at each validation."""
 
     steps: Int[Array, " v"]
     losses: Float[Array, " v"]
@@ -163,7 +163,7 @@ def train(
         jnp.zeros(()),
     )
     if resume is not None and Path(resume).exists():
-        state = checkpoint.load_state(resume, state, identity)
+        state = files.load_state(resume, state, identity)
     before = float(jnp.nanmax(jnp.append(state.history.seconds, 0.0)))
     begun = saved = time.monotonic()
     step = _stepper(transform, loss, rest, settings)
@@ -193,15 +193,16 @@ def train(
                     if _is_stale(state.history, row, settings.patience):
                         break
                 if resume is not None and time.monotonic() - saved > _SAVE_EVERY:
-                    checkpoint.save_state(resume, state, identity)
+                    files.save_state(resume, state, identity)
                     saved = time.monotonic()
     except KeyboardInterrupt:
         if resume is not None:
-            checkpoint.save_state(resume, state, identity)
+            files.save_state(resume, state, identity)
         raise
     if resume is not None:
         Path(resume).unlink(missing_ok=True)
-    return eqx.combine(state.best, rest), state.history
+    reached = int(jnp.sum(jnp.isfinite(state.history.seconds)))
+    return eqx.combine(state.best, rest), jax.tree.map(lambda a: a[:reached], state.history)
 
 
 def _stepper(transform, loss, rest, settings):

@@ -1,0 +1,224 @@
+r"""Generative models: what diffusion models and flows have in common.
+
+A model moves draws of a prior along a flow on the manifold.  The flow sharpens them as it goes, and
+it may be left early, at a *stop*: the noise that is left there is that of Brownian motion after the
+time t_k.  Which stop fits data best depends on the data, so a model is a mixture over a few stops
+and the prior, its weights found on validation data:
+
+    p(x) = sum_k w_k p_{t_k}(x) + w_0 prior(x).
+"""
+
+import json
+import warnings
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+from . import likelihood
+from ._checks import positive_integer, random_key
+from ._types import Key, Point, Scalar, Tangent
+from .data import Prepared, checked_points
+from .manifolds import AbstractManifold
+from .prior import AbstractPrior
+from .score import AbstractScore, Condition
+from .training import History
+
+# Stops that are tried, in units of t_min, and the weight below which one is left out.
+STOPS, _SMALLEST_WEIGHT = (1.0, 5.0, 50.0, 1000.0), 2e-3
+# How many held out points the weights are found on.
+_POINTS = 512
+_BATCH = 512
+
+
+class AbstractModel(eqx.Module):
+    """A generative model on a manifold: `sample` draws from it, `log_prob` is its density."""
+
+    manifold: eqx.AbstractVar[AbstractManifold]
+    field: eqx.AbstractVar[AbstractScore]
+    prior: eqx.AbstractVar[AbstractPrior]
+    condition: eqx.AbstractVar[Condition | None]
+    stops: eqx.AbstractVar[tuple[float, ...]]
+    weights: eqx.AbstractVar[tuple[float, ...]]
+    """Of the stops, and of the prior."""
+    t1: eqx.AbstractVar[float]
+    history: eqx.AbstractVar[History]
+    record: eqx.AbstractVar[str]
+    """How it was made: settings, seed, version, as JSON."""
+
+    @abstractmethod
+    def _velocity(self, tau: Scalar, x: Point, features: Float[Array, " c"]) -> Tangent:
+        """The velocity of the flow in a time tau of its own."""
+
+    @abstractmethod
+    def _span(self, stop: Scalar) -> tuple[Scalar, Scalar]:
+        """The time tau at a stop, and the one at the prior."""
+
+    def log_prob(
+        self,
+        x: Float[Array, "n ..."],
+        *,
+        condition: Any = None,
+        key: Key | None = None,
+        tolerance: float = 1e-3,
+        probes: int | None = None,
+    ) -> Float[Array, " n"]:
+        """The log-density at points, in the Riemannian volume.
+
+        Args:
+            x: points along the first axis.
+            condition: of each point, or one for all.
+            key: for the random vectors that estimate the divergence in high dimension.
+            tolerance: of the solver of the probability flow.
+            probes: how many random vectors; by default the divergence is exact up to dimension
+                10, and estimated with 8 beyond.
+        """
+        x = checked_points(self.manifold, x, "log_prob", "x")
+        features = self._features(condition, len(x), "log_prob")
+        key = jr.key(0) if key is None else random_key(key, "log_prob")
+        parts = self._parts(x, features, key, tolerance, probes)
+        lost = int(jnp.sum(jnp.any(jnp.isnan(parts), axis=1)))
+        if lost:
+            warnings.warn(
+                f"log_prob: the flow of {lost} points did not reach its end within "
+                f"{likelihood.LARGEST_STEPS} steps; their log-densities are NaN. Raise tolerance.",
+                stacklevel=2,
+            )
+        with np.errstate(divide="ignore"):
+            weights = jnp.asarray(np.log(self.weights), parts.dtype)
+        return logsumexp(parts + weights, axis=1)
+
+    def _parts(self, x, features, key, tolerance, probes):
+        """log-densities (n, k + 1) at the stops and of the prior; NaN where the flow was lost."""
+        if probes is None:
+            probes = 0 if self.manifold.dim <= likelihood.EXACT_DIVERGENCE else 8
+        run, keys = _Density(self, probes), jr.split(key, len(x))
+        columns = []
+        for stop in self.stops:
+            numbers = jnp.asarray(stop, x.dtype), jnp.asarray(tolerance, x.dtype)
+            values, reached = in_batches(run, x, features, keys, shared=numbers)
+            columns.append(jnp.where(reached, values, jnp.nan))
+        columns.append(in_batches(_PriorDensity(self.prior), x))
+        return jnp.stack(columns, axis=1)
+
+    def _drawn(self, n, condition, key, steps, run):
+        """n draws by `run`, a function of times, key, stop and features, each to its own stop."""
+        n = positive_integer(n, "n", "sample")
+        steps = positive_integer(steps, "steps", "sample")
+        features = self._features(condition, n, "sample")
+        key_part, key_run = jr.split(random_key(key, "sample"))
+        parts = jr.choice(key_part, len(self.weights), (n,), p=jnp.asarray(self.weights))
+        stops = jnp.asarray([*self.stops, self.t1])[parts]
+        times = jnp.geomspace(self.t1, self.stops[0], steps + 1)
+        return in_batches(run, jr.split(key_run, n), stops, features, shared=(times,))
+
+    def _features(self, condition, n, owner):
+        if self.condition is None:
+            if condition is not None:
+                raise ValueError(f"{owner}: the model was fitted without conditions; leave it out.")
+            return jnp.zeros((n, 0))
+        if condition is None:
+            raise ValueError(f"{owner}: the model was fitted with conditions; give condition=...")
+        return self.condition(condition, n, owner)
+
+    @property
+    def about(self) -> dict:
+        """How it was made: settings, seed, version."""
+        return json.loads(self.record)
+
+    def save(self, path: str | Path) -> None:
+        """Save the model in one file; `calor.load` reads it."""
+        from . import checkpoint
+
+        checkpoint.save(path, self)
+
+    def __str__(self) -> str:
+        stops = ", ".join(f"{stop:.2g}" for stop in self.stops)
+        return f"{type(self).__name__}({self.manifold}, stops at t = {stops}, t1 = {self.t1:g})"
+
+
+class _Density(eqx.Module):
+    """The log-density of one point at one stop; a value, so that it is compiled once."""
+
+    model: AbstractModel
+    probes: int = eqx.field(static=True)
+
+    def __call__(self, stop, tolerance, x, features, key):
+        model = self.model
+        vectors = None
+        if self.probes:
+            vectors = likelihood.probes(key, model.manifold, x, self.probes)
+        way = likelihood.follow(
+            lambda tau, x: model._velocity(tau, x, features),
+            model.manifold,
+            x,
+            *model._span(stop),
+            tolerance=tolerance,
+            probes=vectors,
+        )
+        return model.prior.log_prob(way.end) + way.divergence, way.reached
+
+
+class _PriorDensity(eqx.Module):
+    prior: AbstractPrior
+
+    def __call__(self, x):
+        return self.prior.log_prob(x)
+
+
+@eqx.filter_jit
+def _run_batch(function, shared, arrays):
+    return jax.vmap(lambda *one: function(*shared, *one))(*arrays)
+
+
+def in_batches(function: Any, *arrays: Array, shared: tuple = (), size: int = _BATCH) -> Any:
+    """Apply a function of one point to many, a fixed number at a time.
+
+    The last batch is filled up, so that everything is compiled once for large arrays, and once for
+    each power of two of small ones.
+    """
+    count = len(arrays[0])
+    size = min(size, 1 << max(count - 1, 0).bit_length())
+    results = []
+    for start in range(0, count, size):
+        part = [array[start : start + size] for array in arrays]
+        missing = size - len(part[0])
+        if missing:
+            part = [jnp.concatenate([a, jnp.repeat(a[:1], missing, axis=0)]) for a in part]
+        results.append(_run_batch(function, shared, tuple(part)))
+    return jax.tree.map(lambda *rows: jnp.concatenate(rows)[:count], *results)
+
+
+def with_weights(model: AbstractModel, prepared: Prepared, key: Key) -> AbstractModel:
+    """The model with weights of its stops by the likelihood of held out points."""
+    x, features = prepared.held_out[:_POINTS], prepared.held_features[:_POINTS]
+    parts = np.asarray(model._parts(x, features, key, 1e-3, None), np.float64)
+    parts = np.where(np.isnan(parts), -1e3, parts)
+    weights = mixture_weights(parts)
+    keep = weights[:-1] >= _SMALLEST_WEIGHT
+    if not keep.any():
+        keep[np.argmax(weights[:-1])] = True
+    weights = mixture_weights(parts[:, np.append(keep, True)])
+    stops = tuple(np.asarray(model.stops)[keep].tolist())
+    fields = {name: getattr(model, name) for name in type(model).__dataclass_fields__}
+    return type(model)(**{**fields, "stops": stops, "weights": tuple(weights.tolist())})
+
+
+def mixture_weights(parts: Float[np.ndarray, "n k"], steps: int = 400) -> Float[np.ndarray, " k"]:
+    """The weights of a mixture of given densities with the largest likelihood, by EM.
+
+    One observation is added to each part, so that none has the weight zero.
+    """
+    weights = np.full(parts.shape[1], 1 / parts.shape[1])
+    for _ in range(steps):
+        joint = parts + np.log(weights)
+        share = np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
+        weights = (share.sum(axis=0) + 1 / parts.shape[1]) / (len(parts) + 1)
+    return weights
