@@ -1,0 +1,241 @@
+"""`calor fit`, `calor sample` and `calor score`: diffusion models of points in a file."""
+
+import json
+import sys
+from pathlib import Path
+
+from ._shared import DONE, InputError, input_errors, stop_if_interrupted, writable
+
+_MANIFOLDS = (
+    "sphere:N, so3, torus:N, hyperbolic:N, spd:N, euclidean:N, or a product as so3*euclidean:3"
+)
+_COLUMNS = (
+    "a .csv, .npy or .npz file; sphere:2: lat, lon in degrees or x, y, z; so3: quaternion w, x, y, "
+    "z, matrix, or Euler angles with --euler"
+)
+
+
+def add(commands, common):
+    """Add the commands."""
+    _add_fit(commands, common)
+    _add_sample(commands, common)
+    _add_score(commands, common)
+
+
+def _add_columns(parser):
+    parser.add_argument("--array", metavar="NAME", help="which array of an .npz file")
+    parser.add_argument("--euler", metavar="AXES", help="axes of Euler angles, such as ZXZ or xyz")
+    parser.add_argument("--degrees", action="store_true", help="angles are in degrees")
+    parser.add_argument("--condition", metavar="FILE", help="numbers for each point, a row each")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _add_fit(commands, common):
+    fit = commands.add_parser(
+        "fit",
+        help="fit a diffusion model to points in a file",
+        description=(
+            "Fit a diffusion model to points of a manifold and save it. A tenth of the points is "
+            "put aside for early stopping. Ctrl-C keeps what was done in FILE.partial; --resume "
+            "goes on from it."
+        ),
+        epilog="Example: calor fit --manifold sphere:2 quakes.csv --out quakes.calor",
+        parents=[common],
+    )
+    fit.add_argument("file", type=Path, help=_COLUMNS)
+    fit.add_argument("--manifold", required=True, help=_MANIFOLDS)
+    fit.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
+    fit.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
+    fit.add_argument("--steps", type=int, default=4000, help="of training (default: %(default)s)")
+    fit.add_argument("--batch", type=int, default=1024, help="points a step (default: %(default)s)")
+    fit.add_argument("--width", type=int, default=192, help="of the network (default: 192)")
+    fit.add_argument("--kernel", default="auto", help="auto, exact, pinn or short-time")
+    fit.add_argument("--flow", action="store_true", help="flow matching instead of diffusion")
+    fit.add_argument("--resume", action="store_true", help="go on from FILE.partial")
+    _add_columns(fit)
+    fit.set_defaults(run=_fit)
+
+
+def _add_sample(commands, common):
+    sample = commands.add_parser(
+        "sample",
+        help="draw points from a saved model",
+        description="Draw points from a model and write them to a file.",
+        epilog="Example: calor sample quakes.calor -n 1000 --out new.csv --plot new.png",
+        parents=[common],
+    )
+    sample.add_argument("file", type=Path, help="a file written by calor fit")
+    sample.add_argument("-n", type=int, default=1000, help="how many (default: %(default)s)")
+    sample.add_argument("--out", type=Path, required=True, help="a .csv, .npy or .npz file")
+    sample.add_argument(
+        "--plot", type=Path, metavar="PNG", help="draw them as well (S^2, SO(3), T^2)"
+    )
+    sample.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
+    sample.add_argument("--steps", type=int, default=200, help="of generation (default: 200)")
+    sample.add_argument("--condition", metavar="FILE", help="numbers for each point, a row each")
+    sample.set_defaults(run=_sample)
+
+
+def _add_score(commands, common):
+    score = commands.add_parser(
+        "score",
+        help="log-likelihoods of points under a saved model",
+        description="Print the mean log-density of points, in the Riemannian volume.",
+        epilog="Example: calor score quakes.calor test.csv",
+        parents=[common],
+    )
+    score.add_argument("file", type=Path, help="a file written by calor fit")
+    score.add_argument("points", type=Path, help=_COLUMNS)
+    score.add_argument("--out", type=Path, metavar="CSV", help="write the value of each point")
+    _add_columns(score)
+    score.set_defaults(run=_score)
+
+
+def _fit(options) -> int:
+    out = writable(options.out)
+    partial = out.with_name(f"{out.name}.partial")
+    if partial.exists() and not options.resume:
+        raise InputError(
+            f"{partial} holds an unfinished run; add --resume to go on from it, or remove it"
+        )
+    if options.resume and not partial.exists():
+        raise InputError(f"there is no unfinished run {partial} to resume")
+    with input_errors():
+        import jax.random as jr
+        import numpy as np
+
+        from .. import diffusion, flow, kernels, networks, tables, training
+        from ..names import manifold_named
+
+        manifold = manifold_named(options.manifold)
+        points, condition = _points(options, options.file, manifold, tables)
+        if len(points) < 10:
+            raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
+        run = flow.fit_flow if options.flow else diffusion.fit
+        try:
+            model = run(
+                kernels.heat_kernel(manifold, options.kernel),
+                points,
+                condition=condition,
+                key=jr.key(options.seed),
+                network=networks.Network(width=options.width),
+                training=training.Training(steps=options.steps, batch=options.batch),
+                resume=partial,
+            )
+        except KeyboardInterrupt:
+            if partial.exists():
+                print(f"calor: kept in {partial}; --resume goes on from it", file=sys.stderr)
+            raise
+        except FloatingPointError as error:
+            raise InputError(str(error)) from error
+        stop_if_interrupted()
+        model.save(out)
+    history = model.history
+    report = {
+        "file": str(options.out),
+        "model": str(model),
+        "points": len(points),
+        "steps": int(history.steps[-1]),
+        "seconds": round(float(history.seconds[-1]), 1),
+        "validation_loss": float(np.min(np.asarray(history.validations))),
+    }
+    if options.json:
+        print(json.dumps(report, indent=2))
+    else:
+        print(
+            f"{report['model']}\n{report['points']} points, {report['steps']} steps, "
+            f"{report['seconds']:.0f} s, validation loss {report['validation_loss']:.4f}\n\n"
+            f"Saved: {options.out}"
+        )
+    return DONE
+
+
+def _points(options, path, manifold, tables):
+    points = tables.read_points(
+        path, manifold, euler=options.euler, degrees=options.degrees, array=options.array
+    )
+    condition = None
+    if options.condition:
+        condition = tables.read_numbers(options.condition)
+        if len(condition) != len(points):
+            raise InputError(
+                f"{options.condition} has {len(condition)} rows, {path} has {len(points)} points"
+            )
+    return points, condition
+
+
+def _load_model(path):
+    from .. import checkpoint
+    from ..models import AbstractModel
+
+    model = checkpoint.load(path)
+    if not isinstance(model, AbstractModel):
+        raise InputError(f"{path} holds a kernel, not a model; make one with calor fit")
+    return model
+
+
+def _sample(options) -> int:
+    out = writable(options.out)
+    if out.suffix not in (".csv", ".npy", ".npz"):
+        raise InputError(f"--out must end in .csv, .npy or .npz, got {options.out}")
+    plot = None
+    if options.plot:
+        plot = writable(options.plot)
+        if plot.suffix != ".png":
+            raise InputError(f"--plot must end in .png, got {options.plot}")
+    with input_errors():
+        import jax.random as jr
+        import numpy as np
+
+        from .. import tables
+
+        model = _load_model(options.file)
+        condition = tables.read_numbers(options.condition) if options.condition else None
+        count = options.n if condition is None or len(condition) == 1 else len(condition)
+        points = np.asarray(
+            model.sample(count, condition=condition, key=jr.key(options.seed), steps=options.steps)
+        )
+        tables.write_points(out, points, model.manifold)
+        if plot is not None:
+            _plot(plot, points, model.manifold)
+    print(f"Saved: {options.out}" + (f" and {options.plot}" if plot else ""))
+    return DONE
+
+
+def _plot(path, points, manifold):
+    from ..files import replacing
+
+    try:
+        from .. import plots
+    except ImportError as error:
+        raise InputError(
+            "a picture needs matplotlib, which is not installed; run: pip install 'calor[demo]'"
+        ) from error
+    figure = plots.points(points, manifold)
+    with replacing(path) as file:
+        figure.savefig(file, format="png", dpi=160)
+
+
+def _score(options) -> int:
+    out = writable(options.out) if options.out else None
+    with input_errors():
+        import numpy as np
+
+        from .. import tables
+        from ..files import replacing
+
+        model = _load_model(options.file)
+        points, condition = _points(options, options.points, model.manifold, tables)
+        values = np.asarray(model.log_prob(points, condition=condition))
+    mean = float(values.mean())
+    error = float(values.std() / np.sqrt(len(values)))
+    if out is not None:
+        with replacing(out) as file:
+            text = "log_prob\n" + "".join(f"{value:.6g}\n" for value in values)
+            file.write(text.encode())
+    if options.json:
+        report = {"points": len(values), "log_prob": mean, "standard_error": error}
+        print(json.dumps(report, indent=2))
+    else:
+        print(f"mean log-density of {len(values)} points: {mean:.4f} +- {error:.4f}")
+    return DONE

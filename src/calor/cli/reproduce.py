@@ -1,0 +1,44 @@
+"""`calor reproduce`: the experiments of the paper, beside what was published."""
+
+import json
+from pathlib import Path
+
+from ._shared import DONE, InputError, input_errors
+
+_EXPERIMENTS = ("earth", "so3")
+
+
+def add(commands, common):
+    """Add the command."""
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="run an experiment of the paper",
+        description=(
+            "Run an experiment of the paper and print its table, beside the published figures. "
+            "earth: events on the globe, read from the folder that CALOR_DATA names. so3: mixtures "
+            "of rotations. Results go to a folder as JSON and figures."
+        ),
+        epilog="Example: CALOR_DATA=~/data calor reproduce earth --only floods --out results",
+        parents=[common],
+    )
+    reproduce.add_argument("experiment", choices=_EXPERIMENTS)
+    reproduce.add_argument("--only", nargs="+", metavar="NAME", help="some of its data sets")
+    reproduce.add_argument("--budget", choices=["quick", "default", "full"], default="default")
+    reproduce.add_argument("--seeds", type=int, help="how many splits (default: by the budget)")
+    reproduce.add_argument("--out", type=Path, default=Path("results"), help="a folder")
+    reproduce.add_argument("--json", action="store_true", help="print the results as JSON")
+    reproduce.set_defaults(run=_reproduce)
+
+
+def _reproduce(options) -> int:
+    if options.out.exists() and not options.out.is_dir():
+        raise InputError(f"--out must be a folder, {options.out} is a file")
+    with input_errors():
+        from ..experiments import earth, rotations
+
+        experiment = {"earth": earth, "so3": rotations}[options.experiment]
+        settings = experiment.Settings.of(options.budget, options.only, options.seeds)
+        options.out.mkdir(parents=True, exist_ok=True)
+        report = experiment.run(settings, options.out)
+    print(json.dumps(report, indent=2) if options.json else experiment.table(report))
+    return DONE

@@ -1,0 +1,1 @@
+"""Experiments of the paper: frozen settings, one `run`, a table beside the published figures."""

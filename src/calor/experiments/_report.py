@@ -1,0 +1,61 @@
+"""What experiments share: rows of a table with their standard errors, and where they are kept."""
+
+import datetime
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..files import replacing
+
+
+def hardware() -> str:
+    """The machine, for the head of a report."""
+    return f"{os.cpu_count()} cores, {platform.machine()}, jax {jax.__version__}"
+
+
+def write_json(path: Path, report: dict) -> None:
+    """Write a report, whole or not at all."""
+    with replacing(path) as file:
+        file.write(json.dumps(report, indent=1).encode())
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    """The value of a function and the seconds it took."""
+    start = time.perf_counter()
+    return function(), time.perf_counter() - start
+
+
+def today() -> str:
+    """The date, for the head of a report."""
+    return datetime.date.today().isoformat()
+
+
+def summary(values: Sequence[float]) -> str:
+    """The mean and its standard error."""
+    values = np.asarray(values, float)
+    mean = f"{values.mean():.3f}"
+    if len(values) < 2:
+        return mean
+    return f"{mean} ± {values.std(ddof=1) / np.sqrt(len(values)):.3f}"
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with columns of equal width."""
+    cells = [list(header), ["---"] * len(header), *map(list, rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    return "\n".join(
+        "| "
+        + " | ".join(
+            "-" * width if cell == "---" else cell.ljust(width)
+            for cell, width in zip(row, widths, strict=True)
+        )
+        + " |"
+        for row in cells
+    )
