@@ -2,6 +2,7 @@
 
 __version__ = "0.1.0"
 
+from . import datasets as datasets
 from . import recipes as recipes
 from .certificate import Certificate as Certificate
 from .checkpoint import load as load

@@ -126,12 +126,9 @@ class Scales:
         floor = 4e-7 * max(1.0, float(np.max(np.abs(places)))) ** 2
         self.t_min, self.t1 = t_min, t1
         if t_min is None:
-            unique = np.unique(places, axis=0)
-            squared = floor
-            if len(unique) > 1:
-                sample = np.random.default_rng(0).permutation(unique)[:20000]
-                near = cKDTree(unique).query(sample, 2)[0][:, 1]
-                squared = max(floor, float(np.quantile(near, 0.25)) ** 2)
+            sample = np.random.default_rng(0).permutation(places)[:20000]
+            near = cKDTree(places).query(sample, 2)[0][:, 1]  # zero where a point is repeated
+            squared = max(floor, float(np.quantile(near, 0.25)) ** 2)
             self.t_min = squared / 4
         if t1 is None:
             gap = manifold.spectral_gap()
@@ -143,7 +140,7 @@ class Scales:
                 f"{owner}: times must satisfy 0 < t_min < t1, got t_min = {self.t_min:g}, "
                 f"t1 = {self.t1:g}."
             )
-        self.finest = 2.5 * math.sqrt(2 * self.t_min)
+        self.finest = 2.25 * math.sqrt(2 * self.t_min)
         self.coarsest = max(spread, 2 * self.finest)
 
 

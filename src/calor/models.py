@@ -67,7 +67,7 @@ class AbstractModel(eqx.Module):
         *,
         condition: Any = None,
         key: Key | None = None,
-        tolerance: float = 1e-3,
+        tolerance: float = 1e-4,
         probes: int | None = None,
     ) -> Float[Array, " n"]:
         """The log-density at points, in the Riemannian volume.
@@ -199,7 +199,7 @@ def in_batches(function: Any, *arrays: Array, shared: tuple = (), size: int = _B
 def with_weights(model: AbstractModel, prepared: Prepared, key: Key) -> AbstractModel:
     """The model with weights of its stops by the likelihood of held out points."""
     x, features = prepared.held_out[:_POINTS], prepared.held_features[:_POINTS]
-    parts = np.asarray(model._parts(x, features, key, 1e-3, None), np.float64)
+    parts = np.asarray(model._parts(x, features, key, 1e-4, None), np.float64)
     parts = np.where(np.isnan(parts), -1e3, parts)
     weights = mixture_weights(parts)
     keep = weights[:-1] >= _SMALLEST_WEIGHT

@@ -235,7 +235,7 @@ class Network:
     width: int = 192
     depth: int = 4
     frequencies: int = 128
-    damping: float = 0.7
+    damping: float = 0.5
 
     def __post_init__(self):
         for name in ("width", "depth"):
@@ -263,23 +263,30 @@ class Network:
             conditions: how many numbers the condition has.
             outputs: how many numbers the network returns.
         """
-        key_direction, key_layers, key_out = jr.split(key, 3)
-        size, count = places.shape[1], self.frequencies
-        direction = jr.normal(key_direction, (size, count))
-        finest, coarsest = scales
-        lengths = jnp.exp(jnp.linspace(jnp.log(1 / coarsest), jnp.log(1 / finest), count))
-        frequencies = direction / jnp.linalg.norm(direction, axis=0) * lengths
-        sizes = [size + 2 * count + 17 + conditions, *[self.width] * self.depth]
-        pairs = zip(jr.split(key_layers, self.depth), sizes, sizes[1:], strict=False)
-        layers = tuple(dense(k, before, after, spread=0.1) for k, before, after in pairs)
-        out = dense(key_out, self.width, outputs, spread=0.0)
-        middle, spread = jnp.mean(places, axis=0), jnp.std(places, axis=0)
-        return FieldNetwork(
-            Fixed(middle),
-            Fixed(jnp.maximum(spread, 1e-3 * jnp.max(spread) + 1e-12)),
-            Fixed(frequencies),
-            float(self.damping),
-            (math.log(times[0]), math.log(times[1])),
-            layers,
-            Dense(out.weight * 0.01, out.bias),
-        )
+        return _build(self, key, jnp.asarray(places), scales, times, conditions, outputs)
+
+
+@eqx.filter_jit
+def _build(network, key, places, scales, times, conditions, outputs):
+    key_direction, key_layers, key_out = jr.split(key, 3)
+    size, count = places.shape[1], network.frequencies
+    direction = jr.normal(key_direction, (size, count))
+    finest, coarsest = scales
+    lengths = jnp.exp(jnp.linspace(jnp.log(1 / coarsest), jnp.log(1 / finest), count))
+    frequencies = direction / jnp.linalg.norm(direction, axis=0) * lengths
+    sizes = [size + 2 * count + 17 + conditions, *[network.width] * network.depth]
+    pairs = zip(jr.split(key_layers, network.depth), sizes, sizes[1:], strict=False)
+    # Layers start somewhat small, so that the first ones do not saturate.
+    layers = [dense(k, before, after, spread=0.1) for k, before, after in pairs]
+    layers = tuple(Dense(0.6 * layer.weight, layer.bias) for layer in layers)
+    out = dense(key_out, network.width, outputs, spread=0.0)
+    middle, spread = jnp.mean(places, axis=0), jnp.std(places, axis=0)
+    return FieldNetwork(
+        Fixed(middle),
+        Fixed(jnp.maximum(spread, 1e-3 * jnp.max(spread) + 1e-12)),
+        Fixed(frequencies),
+        float(network.damping),
+        (math.log(times[0]), math.log(times[1])),
+        layers,
+        Dense(out.weight * 0.01, out.bias),
+    )

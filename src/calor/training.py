@@ -32,8 +32,8 @@ Loss = Callable[[Any, Any, Key], Scalar]
 class Training:
     """How to train: a budget and the settings of the optimizer."""
 
-    steps: int = 4000
-    batch: int = 1024
+    steps: int = 2000
+    batch: int = 2048
     learning_rate: float = 5e-3
     average: float = 0.999
     """Decay of the moving average of the weights, which is what is kept."""

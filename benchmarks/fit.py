@@ -1,0 +1,175 @@
+"""How fast models are trained, drawn from and scored, and which law of times is best.
+
+    python benchmarks/fit.py [--json fit.json]
+    python benchmarks/fit.py --times          # laws of the times of training, on the floods
+
+Two cores, after compilation, medians. "Outside" is the share of a step that is not the network:
+drawing from the kernel and its score. "Ratio" is a whole training step, optimizer included, over
+the bare forward and backward pass of its network. `--times` needs CALOR_DATA.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+import calor
+from calor import datasets
+from calor.data import Scales, build_network, prepare
+from calor.diffusion import _Loss as DiffusionLoss
+from calor.flow import TangentVelocity
+from calor.flow import _Loss as FlowLoss
+from calor.forward import TimeLaw
+from calor.names import manifold_named
+from calor.networks import trainable
+from calor.prior import Uniform
+from calor.training import State, _stepper, optimizer
+
+
+def milliseconds(call, repeats=30):
+    """The median time of a call, in ms."""
+    jax.block_until_ready(call())
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - start)
+    return 1e3 * float(np.median(times))
+
+
+def training_speed(name, flow=False):
+    """Times of a step and of its parts."""
+    manifold, settings = manifold_named(name), calor.Training()
+    kernel = calor.heat_kernel(manifold, "pinn")
+    points = jax.vmap(manifold.random_point)(jr.split(jr.key(0), 5000))
+    prepared = prepare(manifold, points, None, 0.1, jr.key(1), "benchmark")
+    scales = Scales(manifold, prepared.points, 1e-5, None, "benchmark")
+    kind = TangentVelocity if flow else calor.TangentScore
+    network = build_network(calor.Network(), manifold, prepared, scales, kind.outputs, jr.key(2))
+    field = kind(manifold, network)
+    law = TimeLaw(scales.t_min, scales.t1)
+    loss = DiffusionLoss(kernel, law, settings.batch)
+    if flow:
+        loss = FlowLoss(Uniform(manifold), law, settings.batch)
+    data = prepared.arrays()
+    parameters, rest = trainable(field)
+    times = law.draw(jr.key(3), settings.batch)
+    x = prepared.points[: settings.batch]
+    empty = jnp.zeros((settings.batch, 0))
+
+    def bare(parameters):
+        values = jax.vmap(eqx.combine(parameters, rest))(times, x, empty)
+        return jnp.mean(values * x)
+
+    def full(parameters, key):
+        return loss(eqx.combine(parameters, rest), data, key)
+
+    backward, whole = jax.jit(jax.grad(bare)), jax.jit(jax.grad(full))
+    transform = optimizer(settings)
+    state = State(
+        jnp.zeros((), int),
+        *(jax.tree.map(jnp.copy, parameters) for _ in range(3)),
+        transform.init(parameters),
+        jnp.zeros(()),
+        jnp.zeros(()),
+    )
+    step = _stepper(transform, loss, rest, settings)
+    holder = [step(state, data, jr.key(4))]
+
+    def one_step():
+        holder[0] = step(holder[0], data, jr.key(5))
+        return holder[0].running_loss
+
+    row = {
+        "step": milliseconds(one_step),
+        "bare": milliseconds(lambda: backward(parameters)),
+        "loss": milliseconds(lambda: whole(parameters, jr.key(6))),
+    }
+    if not flow:
+
+        def noise(t, x0, key):
+            x = kernel._sample(t, x0, key)
+            return kernel._score(t, x, x0)
+
+        keys = jr.split(jr.key(7), settings.batch)
+        batched = jax.jit(jax.vmap(noise))
+        row["noise"] = milliseconds(lambda: batched(times, x, keys))
+        row["outside"] = row["noise"] / row["step"]
+    row["ratio"] = row["step"] / row["bare"]
+    return row
+
+
+def use_speed(name, flow=False):
+    """Draws and likelihoods a second, of a model that was trained for a moment."""
+    manifold = manifold_named(name)
+    points = jax.vmap(manifold.random_point)(jr.split(jr.key(0), 2000))
+    run = calor.fit_flow if flow else calor.fit
+    training = calor.Training(steps=20, validate_every=20)
+    kernel = calor.heat_kernel(manifold, "pinn")
+    model = run(kernel, points, key=jr.key(1), training=training, t_min=1e-5, progress=False)
+    draw = milliseconds(lambda: model.sample(512, key=jr.key(2)), 3)
+    score = milliseconds(lambda: model.log_prob(points[:512]), 3)
+    return {
+        "draws a second": 512e3 / draw,
+        "likelihoods a second": 512e3 / score,
+        "stops": len(model.stops),
+    }
+
+
+def compare_times():
+    """Test log-likelihood of the floods for laws of the times of training, t^power uniform."""
+    train, held, test = datasets.split(datasets.earth("floods"), 0)
+    kernel = calor.heat_kernel(calor.Sphere(2))
+    for power in (0.0, 0.1, 0.25, 0.5, 1.0):
+        model = calor.fit(
+            kernel,
+            train,
+            key=jr.key(0),
+            validation=held,
+            training=calor.Training(steps=1000),
+            time_power=power,
+            progress=False,
+        )
+        print(f"t^{power:g} uniform: {float(jnp.mean(model.log_prob(test))):.3f}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json")
+    parser.add_argument("--times", action="store_true", help="compare laws of times")
+    options = parser.parse_args()
+    print(
+        f"{datetime.date.today()}, jax {jax.__version__}, {os.cpu_count()} {platform.machine()} "
+        f"cores, batch {calor.Training().batch}, network 4 x 192"
+    )
+    if options.times:
+        compare_times()
+        return
+    report = {}
+    for name in ("sphere:2", "so3"):
+        for flow in (False, True):
+            title = f"{name} {'flow matching' if flow else 'diffusion'}"
+            row = report[title] = training_speed(name, flow) | use_speed(name, flow)
+            print(
+                f"{title:24} step {row['step']:.1f} ms ({1e3 / row['step']:.0f} a second), ratio "
+                f"{row['ratio']:.2f}"
+                + (f", outside {row['outside']:.0%}" if "outside" in row else "")
+                + f", draws/s {row['draws a second']:.0f}, likelihoods/s "
+                f"{row['likelihoods a second']:.0f} ({row['stops']} stops)",
+                flush=True,
+            )
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(report, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
