@@ -23,7 +23,7 @@ import numpy as np
 
 import calor
 from calor import datasets
-from calor.data import Scales, build_network, prepare
+from calor.data import build_network, find_scales, prepare
 from calor.diffusion import _Loss as DiffusionLoss
 from calor.flow import TangentVelocity
 from calor.flow import _Loss as FlowLoss
@@ -51,7 +51,7 @@ def training_speed(name, flow=False):
     kernel = calor.heat_kernel(manifold, "pinn")
     points = jax.vmap(manifold.random_point)(jr.split(jr.key(0), 5000))
     prepared = prepare(manifold, points, None, 0.1, jr.key(1), "benchmark")
-    scales = Scales(manifold, prepared.points, 1e-5, None, "benchmark")
+    scales = find_scales(manifold, prepared.points, 1e-5, None, "benchmark")
     kind = TangentVelocity if flow else calor.TangentScore
     network = build_network(calor.Network(), manifold, prepared, scales, kind.outputs, jr.key(2))
     field = kind(manifold, network)

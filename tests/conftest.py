@@ -1,9 +1,14 @@
 """Fixtures shared by the tests: both precisions, and a training that is interrupted."""
 
+import os
+
 import jax
 import pytest
 
 from calor import recipes
+
+# Tests compile much and compute little: code that is less optimized is ready sooner.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 
 @pytest.fixture(params=["float32", "float64"])

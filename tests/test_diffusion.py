@@ -89,7 +89,11 @@ def exact_model(name, time=0.1, t1=None, count=3, stop=1e-3):
 
 # Densities.
 
-NAMES = ["sphere:2", "sphere:3", "so3", "torus:2", "hyperbolic:2", "spd:2", "euclidean:2"]
+QUICK = ["sphere:2", "so3", "torus:2", "hyperbolic:2", "spd:2"]
+NAMES = [
+    *QUICK,
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("sphere:3", "euclidean:2")),
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -172,6 +176,7 @@ def test_density_integrates_to_one(name):
     assert abs(np.sum(weights * np.exp(model.log_prob(x))) - 1) < 0.01
 
 
+@pytest.mark.slow
 def test_estimated_divergence_is_the_exact_one_on_average():
     model = fitted("sphere:3")
     x = points_of(model.manifold, 6)
@@ -185,8 +190,20 @@ def test_estimated_divergence_is_the_exact_one_on_average():
 # Draws.
 
 
-@pytest.mark.parametrize("method", ["walk", "flow", "corrected"])
-@pytest.mark.parametrize("name", ["sphere:2", "so3", "hyperbolic:2", "spd:2"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("sphere:2", "walk"),
+        ("sphere:2", "flow"),
+        ("sphere:2", "corrected"),
+        ("so3", "walk"),
+        ("hyperbolic:2", "flow"),
+        ("spd:2", "walk"),
+        pytest.param("so3", "flow", marks=pytest.mark.slow),
+        pytest.param("hyperbolic:2", "walk", marks=pytest.mark.slow),
+        pytest.param("spd:2", "flow", marks=pytest.mark.slow),
+    ],
+)
 def test_draws_follow_the_law(name, method):
     model, score = exact_model(name, count=1, time=0.2)
     manifold, centre = model.manifold, score.centres[0]
@@ -219,20 +236,23 @@ def test_seeds_reproduce_and_methods_are_checked():
 
 
 @pytest.mark.parametrize("kind", [calor.TangentScore, calor.DenoisedScore])
-@pytest.mark.parametrize("name", [*NAMES, "so3*euclidean:3", "spd:3"])
+@pytest.mark.parametrize(
+    "name", ["sphere:2", "torus:2", "hyperbolic:2", "so3*euclidean:3", "spd:3"]
+)
 def test_scores_are_tangent_and_bounded_in_time(name, kind):
     manifold = manifold_named(name)
     x = manifold.random_point(jr.key(0))
     places = jax.vmap(manifold.embedding)(jax.vmap(manifold.random_point)(jr.split(jr.key(1), 9)))
     network = SMALL.build(jr.key(2), places, (0.1, 1.0), (1e-4, 1.0), 0, kind.outputs(manifold))
     score = kind(manifold, network)
+    at = jax.jit(lambda t, x: score(t, x, jnp.zeros(0)))
     for t in (1e-4, 0.1, 1.0):
-        v = score(jnp.asarray(t), x, jnp.zeros(0))
+        v = at(jnp.asarray(t), x)
         np.testing.assert_allclose(
             manifold.tangent(x, v), v, atol=2e-4 * float(jnp.max(jnp.abs(v)))
         )
         assert float(t * manifold.inner(x, v, v)) < 20
-    slope = jax.jacfwd(lambda x: score(jnp.asarray(0.1), x, jnp.zeros(0)))(x)
+    slope = jax.jit(jax.jacfwd(lambda x: at(jnp.asarray(0.1), x)))(x)
     assert jnp.all(jnp.isfinite(slope))
 
 
@@ -312,7 +332,7 @@ def test_conditions_are_used():
         learn_condition(["a", "b"], "fit")(["c"], 1, "sample")
 
 
-@pytest.mark.parametrize("name", ["sphere:2", "hyperbolic:2"])
+@pytest.mark.parametrize("name", ["sphere:2", pytest.param("hyperbolic:2", marks=pytest.mark.slow)])
 def test_flows_integrate_to_one_and_stay_on_the_manifold(name):
     manifold = manifold_named(name)
     model = calor.fit_flow(
@@ -329,6 +349,7 @@ def test_flows_integrate_to_one_and_stay_on_the_manifold(name):
     assert float(jnp.max(jax.vmap(manifold.contains)(drawn))) < 1e-5
 
 
+@pytest.mark.slow
 def test_flow_matching_learns_a_bump():
     sphere = calor.Sphere(2)
     data = points_of(sphere, 800)

@@ -23,7 +23,7 @@ def fit(data, **options):
     return calor.fit(kernel, data, key=jr.key(0), **options)
 
 
-@pytest.mark.parametrize("name", ["sphere:2", "hyperbolic:2"])
+@pytest.mark.parametrize("name", ["hyperbolic:2"])  # its prior holds a kernel
 def test_saved_models_are_the_same(name, tmp_path):
     model = fitted(name)
     model.save(tmp_path / "model.calor")

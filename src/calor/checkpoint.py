@@ -56,7 +56,7 @@ _CLASSES = {
     )
 }
 # Kernels that are made again from their manifold.
-_EXACT = {
+_EXACT: dict[str, Any] = {
     cls.__name__: cls
     for cls in (EuclideanKernel, HyperbolicKernel, SPD2Kernel, SphereKernel, TorusKernel)
 }

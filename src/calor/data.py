@@ -1,7 +1,8 @@
 """Data at the door: checked once, with the number of the row that is wrong, then trusted."""
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,11 +10,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from ._types import Key
 from .manifolds import AbstractManifold
 from .manifolds.base import TOLERANCE
+from .networks import FieldNetwork, Network
 from .prior import is_compact
 from .score import Condition, learn_condition
 
@@ -81,7 +83,14 @@ class Prepared(eqx.Module):
         return self.points, self.features, self.held_out, self.held_features
 
 
-def prepare(manifold, data, condition, validation, key, owner) -> Prepared:
+def prepare(
+    manifold: AbstractManifold,
+    data: Any,
+    condition: Any,
+    validation: Any,
+    key: Key,
+    owner: str,
+) -> Prepared:
     """Check the data once, encode the conditions, and put a validation part aside."""
     points = checked_points(manifold, data, owner, "data", at_least=2)
     encoder = None
@@ -115,36 +124,52 @@ def prepare(manifold, data, condition, validation, key, owner) -> Prepared:
     return Prepared(points, features, held, held_features, encoder)
 
 
-class Scales:
+class Scales(NamedTuple):
     """The smallest and the last time, and the lengths that a network resolves."""
 
-    def __init__(self, manifold, points, t_min, t1, owner):
-        """Take what is given and find the rest from the data."""
-        places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
-        spread = float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
+    t_min: float
+    t1: float
+    finest: float
+    coarsest: float
+
+
+def find_scales(
+    manifold: AbstractManifold,
+    points: Float[Array, "n ..."],
+    t_min: float | None,
+    t1: float | None,
+    owner: str,
+) -> Scales:
+    """Take the times that are given and find the rest from the data."""
+    places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
+    spread = float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
+    if t_min is None:
         # What float32 resolves: neighbours closer than this are one point to it.
         floor = 4e-7 * max(1.0, float(np.max(np.abs(places)))) ** 2
-        self.t_min, self.t1 = t_min, t1
-        if t_min is None:
-            sample = np.random.default_rng(0).permutation(places)[:20000]
-            near = cKDTree(places).query(sample, 2)[0][:, 1]  # zero where a point is repeated
-            squared = max(floor, float(np.quantile(near, 0.25)) ** 2)
-            self.t_min = squared / 4
-        if t1 is None:
-            gap = manifold.spectral_gap()
-            self.t1 = 6 / gap if gap > 0 else max(4 * spread**2 / manifold.dim, 20 * self.t_min)
-            if gap == 0 and is_compact(manifold):
-                self.t1 = max(self.t1, 3.0 * spread**2)
-        if not 0 < self.t_min < self.t1 < math.inf:
-            raise ValueError(
-                f"{owner}: times must satisfy 0 < t_min < t1, got t_min = {self.t_min:g}, "
-                f"t1 = {self.t1:g}."
-            )
-        self.finest = 2.25 * math.sqrt(2 * self.t_min)
-        self.coarsest = max(spread, 2 * self.finest)
+        sample = np.random.default_rng(0).permutation(places)[:20000]
+        near = KDTree(places).query(sample, 2)[0][:, 1]  # zero where a point is repeated
+        t_min = max(floor, float(np.quantile(near, 0.25)) ** 2) / 4
+    if t1 is None:
+        gap = manifold.spectral_gap()
+        t1 = 6 / gap if gap > 0 else max(4 * spread**2 / manifold.dim, 20 * t_min)
+        if gap == 0 and is_compact(manifold):
+            t1 = max(t1, 3 * spread**2)
+    if not 0 < t_min < t1 < math.inf:
+        raise ValueError(
+            f"{owner}: times must satisfy 0 < t_min < t1, got t_min = {t_min:g}, t1 = {t1:g}."
+        )
+    finest = 2.5 * math.sqrt(2 * t_min)
+    return Scales(float(t_min), float(t1), finest, max(spread, 2 * finest))
 
 
-def build_network(network, manifold, prepared, scales, outputs, key):
+def build_network(
+    network: Network,
+    manifold: AbstractManifold,
+    prepared: Prepared,
+    scales: Scales,
+    outputs: Callable[[AbstractManifold], int],
+    key: Key,
+) -> FieldNetwork:
     """A network for the embedded points of a manifold."""
     places = jax.vmap(manifold.embedding)(prepared.points)
     lengths, times = (scales.finest, scales.coarsest), (scales.t_min, scales.t1)

@@ -16,10 +16,10 @@ import jax.random as jr
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from ._checks import positive_integer, random_key
-from ._types import Key
+from ._types import Key, Points
 from .data import checked_points, prepare
 from .heat import AbstractHeatKernel
 from .models import in_batches, mixture_weights
@@ -102,11 +102,12 @@ def _parts(kernel, points, bandwidths, broad, x):
 
 def fit_density(
     kernel: AbstractHeatKernel,
-    data: Float[Array, "n ..."],
+    data: Points,
     *,
     key: Key,
     validation: float | Any = 0.1,
     adaptive: bool = False,
+    t_min: float | None = None,
 ) -> KernelDensity:
     """Fit a kernel density estimate.
 
@@ -116,6 +117,7 @@ def fit_density(
         key: a random key, to put validation data aside.
         validation: the fraction to put aside, or points.
         adaptive: several bandwidths that adapt to the distance of neighbours, instead of one.
+        t_min: the smallest bandwidth; by default it follows from the distance of neighbours.
     """
     if not isinstance(kernel, AbstractHeatKernel):
         raise TypeError(f"fit_density: kernel must be a heat kernel, got {kernel!r:.80}.")
@@ -129,7 +131,7 @@ def fit_density(
         variance = float(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1)) / manifold.dim)
         broad = KernelPrior(kernel, variance, frechet_mean(manifold, points)[None])
     if adaptive:
-        bandwidths = _adaptive(places).astype(points.dtype)
+        bandwidths = jnp.maximum(_adaptive(places), t_min or _SMALLEST).astype(points.dtype)
         parts = np.asarray(_parts(kernel, points, bandwidths, broad, held), np.float64)
         weights = tuple(mixture_weights(parts).tolist())
         return KernelDensity(kernel, points, bandwidths, broad, weights)
@@ -139,14 +141,15 @@ def fit_density(
         density = KernelDensity(kernel, points, jnp.full((1, len(points)), t), broad, weights)
         return float(jnp.mean(density.log_prob(few))), density
 
-    found = [value(t) for t in _candidates(places)]
+    found = [value(t) for t in _candidates(places, t_min)]
     return max(found, key=lambda pair: pair[0])[1]
 
 
-def _candidates(places):
+def _candidates(places, t_min):
     """Bandwidths from the distance of neighbours to the spread of the data."""
-    near = _neighbours(places, 1)
-    smallest = max(_SMALLEST, float(np.quantile(near, 0.1)) ** 2 / 8)
+    smallest = t_min
+    if t_min is None:
+        smallest = max(_SMALLEST, float(np.quantile(_neighbours(places, 1), 0.1)) ** 2 / 8)
     largest = float(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))) / 4
     return np.geomspace(smallest, max(largest, 2 * smallest), _BANDWIDTHS).astype(np.float32)
 
@@ -157,9 +160,9 @@ def _neighbours(places, number):
     number = min(number, len(unique) - 1)
     if number < 1:
         return np.full(len(places), 1e-3)
-    return cKDTree(unique).query(places, number + 1)[0][:, -1]
+    return KDTree(unique).query(places, number + 1)[0][:, -1]
 
 
 def _adaptive(places):
     rows = [c * _neighbours(places, k) for k in _NEIGHBOURS for c in _FRACTIONS]
-    return jnp.asarray(np.maximum(np.stack(rows) ** 2 / 2, _SMALLEST))
+    return jnp.asarray(np.stack(rows) ** 2 / 2)

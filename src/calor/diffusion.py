@@ -20,8 +20,8 @@ from jaxtyping import Array, Float
 
 from . import reverse
 from ._checks import positive_integer, random_key
-from ._types import Key, Point, Scalar, Tangent
-from .data import Prepared, Scales, build_network, prepare
+from ._types import Key, Point, Points, Scalar, Tangent
+from .data import Prepared, build_network, find_scales, prepare
 from .forward import TimeLaw, denoising_loss
 from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold
@@ -114,7 +114,7 @@ class _Generate(eqx.Module):
 
 def fit(
     kernel: AbstractHeatKernel,
-    data: Float[Array, "n ..."],
+    data: Points,
     *,
     condition: Any = None,
     key: Key,
@@ -160,7 +160,7 @@ def fit(
     network, training = network or Network(), training or Training()
     key_split, key_start, key_train, key_check = jr.split(random_key(key, "fit"), 4)
     prepared = prepare(kernel.manifold, data, condition, validation, key_split, "fit")
-    scales = Scales(kernel.manifold, prepared.points, t_min, t1, "fit")
+    scales = find_scales(kernel.manifold, prepared.points, t_min, t1, "fit")
     prior = make_prior(kernel, prepared.points, scales.t1, centres, key_check)
     model = score(
         kernel.manifold,

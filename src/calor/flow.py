@@ -20,8 +20,8 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from ._checks import random_key
-from ._types import Key
-from .data import Scales, build_network, prepare
+from ._types import Key, Points
+from .data import build_network, find_scales, prepare
 from .diffusion import make_prior, make_record
 from .forward import TimeLaw
 from .heat import AbstractHeatKernel
@@ -112,7 +112,7 @@ class _Generate(eqx.Module):
 
 def fit_flow(
     kernel: AbstractHeatKernel,
-    data: Float[Array, "n ..."],
+    data: Points,
     *,
     condition: Any = None,
     key: Key,
@@ -140,7 +140,7 @@ def fit_flow(
     network, training = network or Network(), training or Training()
     key_split, key_start, key_train, key_check = jr.split(random_key(key, "fit_flow"), 4)
     prepared = prepare(kernel.manifold, data, condition, validation, key_split, "fit_flow")
-    scales = Scales(kernel.manifold, prepared.points, t_min, t1, "fit_flow")
+    scales = find_scales(kernel.manifold, prepared.points, t_min, t1, "fit_flow")
     prior = make_prior(kernel, prepared.points, scales.t1, centres, key_check)
     outputs = TangentVelocity.outputs
     built = build_network(network, kernel.manifold, prepared, scales, outputs, key_start)

@@ -12,7 +12,7 @@ import json
 import warnings
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from . import likelihood
 from ._checks import positive_integer, random_key
-from ._types import Key, Point, Scalar, Tangent
+from ._types import Key, Point, Points, Scalar, Tangent
 from .data import Prepared, checked_points
 from .manifolds import AbstractManifold
 from .prior import AbstractPrior
@@ -34,7 +34,7 @@ from .training import History
 # Stops that are tried, in units of t_min, and the weight below which one is left out.
 STOPS, _SMALLEST_WEIGHT = (1.0, 5.0, 50.0, 1000.0), 2e-3
 # How many held out points the weights are found on.
-_POINTS = 512
+_POINTS = 1024
 _BATCH = 512
 
 
@@ -54,6 +54,10 @@ class AbstractModel(eqx.Module):
     """How it was made: settings, seed, version, as JSON."""
 
     @abstractmethod
+    def sample(self, n: int, *, condition: Any = None, key: Key, steps: int = 200) -> Array:
+        """Draw n points."""
+
+    @abstractmethod
     def _velocity(self, tau: Scalar, x: Point, features: Float[Array, " c"]) -> Tangent:
         """The velocity of the flow in a time tau of its own."""
 
@@ -63,7 +67,7 @@ class AbstractModel(eqx.Module):
 
     def log_prob(
         self,
-        x: Float[Array, "n ..."],
+        x: Points,
         *,
         condition: Any = None,
         key: Key | None = None,
@@ -144,6 +148,9 @@ class AbstractModel(eqx.Module):
         return f"{type(self).__name__}({self.manifold}, stops at t = {stops}, t1 = {self.t1:g})"
 
 
+Model = TypeVar("Model", bound=AbstractModel)
+
+
 class _Density(eqx.Module):
     """The log-density of one point at one stop; a value, so that it is compiled once."""
 
@@ -196,7 +203,7 @@ def in_batches(function: Any, *arrays: Array, shared: tuple = (), size: int = _B
     return jax.tree.map(lambda *rows: jnp.concatenate(rows)[:count], *results)
 
 
-def with_weights(model: AbstractModel, prepared: Prepared, key: Key) -> AbstractModel:
+def with_weights(model: Model, prepared: Prepared, key: Key) -> Model:
     """The model with weights of its stops by the likelihood of held out points."""
     x, features = prepared.held_out[:_POINTS], prepared.held_features[:_POINTS]
     parts = np.asarray(model._parts(x, features, key, 1e-4, None), np.float64)

@@ -230,12 +230,15 @@ class FieldNetwork(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """The size of a `FieldNetwork`."""
+    """The size of a `FieldNetwork`, and what it can resolve."""
 
     width: int = 192
     depth: int = 4
     frequencies: int = 128
-    damping: float = 0.5
+    damping: float = 0.7
+    """How fast waves fade with time; more is smoother."""
+    finest: float | None = None
+    """The shortest wave, as 1/|k|; by default 2.5 sqrt(2 t_min)."""
 
     def __post_init__(self):
         for name in ("width", "depth"):
@@ -243,6 +246,8 @@ class Network:
         positive_integer(self.frequencies, "frequencies", "Network", at_least=0)
         if not self.damping >= 0:
             raise ValueError(f"Network: damping must not be negative, got {self.damping!r}.")
+        if self.finest is not None and not self.finest > 0:
+            raise ValueError(f"Network: finest must be positive, got {self.finest!r}.")
 
     def build(
         self,
@@ -272,6 +277,7 @@ def _build(network, key, places, scales, times, conditions, outputs):
     size, count = places.shape[1], network.frequencies
     direction = jr.normal(key_direction, (size, count))
     finest, coarsest = scales
+    finest = network.finest or finest
     lengths = jnp.exp(jnp.linspace(jnp.log(1 / coarsest), jnp.log(1 / finest), count))
     frequencies = direction / jnp.linalg.norm(direction, axis=0) * lengths
     sizes = [size + 2 * count + 17 + conditions, *[network.width] * network.depth]

@@ -121,7 +121,7 @@ class Condition(eqx.Module):
 
     def __call__(self, values: Any, count: int | None, owner: str) -> Float[Array, "n c"]:
         """The numbers for `count` conditions, or for one that is shared by all."""
-        if self.mean is None:
+        if self.mean is None or self.spread is None:
             return self._one_hot(values, count, owner)
         array = _numbers(values, owner)
         size = len(self.mean)

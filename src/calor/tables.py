@@ -134,22 +134,19 @@ def _read_csv(path):
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise TableError(f"{path} is not a text file in UTF-8: {error.reason}") from error
-    lines, rows, columns, header = [], [], None, None
+    lines, rows, columns, header = [], [], [], []
     for number, cells in enumerate(csv.reader(io.StringIO(text)), start=1):
         cells = [cell.strip() for cell in cells]
         if not any(cells) or cells[0].startswith("#"):
             continue
-        if not rows and header is None and not any(_is_number(cell) for cell in cells):
+        if not rows and not header and not any(_is_number(cell) for cell in cells):
             header = [cell.lower() for cell in cells]
             columns = _columns(header)
             continue
-        if columns is not None:
-            missing = [c for c in columns if c >= len(cells)]
-            if missing:
-                raise TableError(
-                    f"{path}, line {number}: the column {header[missing[0]]} is missing"
-                )
-            cells = [cells[c] for c in columns]
+        for column in columns:
+            if column >= len(cells):
+                raise TableError(f"{path}, line {number}: the column {header[column]} is missing")
+        cells = [cells[column] for column in columns] or cells
         if rows and len(cells) != len(rows[0]):
             raise TableError(
                 f"{path}, line {number}: {len(cells)} columns, but {len(rows[0])} before"
@@ -163,14 +160,16 @@ def _read_csv(path):
 
 def _columns(header):
     """Columns to take: latitude and longitude, or x, y, z, if the header names them."""
-    for names in ((("lat", "latitude"), ("lon", "long", "lng", "longitude")), "xyz", "wxyz"):
-        options = [(name,) if isinstance(name, str) else name for name in names]
-        found = [next((header.index(o) for o in option if o in header), None) for option in options]
-        if names == "xyz" and "w" in header:
-            continue
-        if None not in found:
-            return found
-    return None
+    sets = [
+        [("lat", "latitude"), ("lon", "long", "lng", "longitude")],
+        [("w",), ("x",), ("y",), ("z",)],
+        [("x",), ("y",), ("z",)],
+    ]
+    for wanted in sets:
+        found = [[header.index(name) for name in names if name in header] for names in wanted]
+        if all(found):
+            return [places[0] for places in found]
+    return []
 
 
 def _is_number(cell):

@@ -39,11 +39,10 @@ def today() -> str:
 
 def summary(values: Sequence[float]) -> str:
     """The mean and its standard error."""
-    values = np.asarray(values, float)
-    mean = f"{values.mean():.3f}"
+    mean = f"{np.mean(values):.3f}"
     if len(values) < 2:
         return mean
-    return f"{mean} ± {values.std(ddof=1) / np.sqrt(len(values)):.3f}"
+    return f"{mean} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}"
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -7,6 +7,7 @@ that its likelihood mostly rewards remembering; `volcano (unique)` has each plac
 """
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,14 +39,38 @@ METHODS = (_EXACT, _LEARNED, _FLOW, _DENSITY, _ADAPTIVE)
 
 
 @dataclasses.dataclass(frozen=True)
+class Task:
+    """What is set for one data set: the finest scales, and the budget.
+
+    The smallest time, also the smallest bandwidth of a kernel density, decides on data with
+    repeated points; the others follow the density of the events.
+    """
+
+    t_min: float
+    finest: float
+    damping: float
+    steps: int
+    batch: int = 2048
+
+
+TASKS = {
+    "floods": Task(5e-6, 1 / 80, 1.0, 600),
+    "quakes": Task(2e-7, 1 / 500, 1.5, 700),
+    "fires": Task(1e-7, 1 / 1000, 0.5, 1500, 4096),
+    "volcano": Task(1e-7, 1 / 500, 0.7, 700),
+    "volcano (unique)": Task(1e-5, 1 / 60, 1.0, 200),
+}
+
+
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """What is run."""
 
     names: tuple[str, ...]
     seeds: int
-    steps: tuple[tuple[str, int], ...]
-    batch: int
-    network: Network
+    effort: float = 1.0
+    """Steps of training, in units of those of the default budget."""
+    width: int = 192
     methods: tuple[str, ...] = METHODS
 
     @staticmethod
@@ -57,15 +82,11 @@ class Settings:
             raise ValueError(f"earth: known data sets are {', '.join(NAMES)}, got {unknown[0]!r}.")
         if seeds is not None and seeds < 1:
             raise ValueError(f"earth: seeds must be at least 1, got {seeds}.")
-        steps = {"floods": 1500, "quakes": 1500, "fires": 4000}
-        steps |= {"volcano": 1500, "volcano (unique)": 600}
         if budget == "quick":
-            quick = tuple((name, 30) for name in steps)
-            return Settings(names, seeds or 1, quick, 128, Network(32, 2, 16))
+            return Settings(names, seeds or 1, effort=0.03, width=32)
         if budget == "full":
-            steps = {name: 3 * count for name, count in steps.items()}
-            return Settings(names, seeds or 5, tuple(steps.items()), 2048, Network(256))
-        return Settings(names, seeds or 2, tuple(steps.items()), 1024, Network())
+            return Settings(names, seeds or 5, effort=3.0, width=256)
+        return Settings(names, seeds or 2)
 
 
 def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
@@ -92,11 +113,8 @@ def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
 
 
 def _begin(path, settings):
-    import json
-
-    identity = {
-        "settings": dataclasses.asdict(settings) | {"names": None, "seeds": None, "methods": None}
-    }
+    identity = {"effort": settings.effort, "width": settings.width}
+    identity["tasks"] = {name: dataclasses.asdict(task) for name, task in TASKS.items()}
     identity = json.loads(json.dumps(identity))
     if path.is_file():
         report = json.loads(path.read_text())
@@ -114,18 +132,22 @@ def load(name: str) -> np.ndarray:
 
 def _once(settings, name, seed, method, out):
     train, held, test = datasets.split(load(name), seed)
-    learned = method == _LEARNED
+    task, learned = TASKS[name], method == _LEARNED
     kernel = heat_kernel(Sphere(2), "pinn" if learned else "exact")
     key = jr.key(seed)
     if method in (_DENSITY, _ADAPTIVE):
         adaptive = method == _ADAPTIVE
         model, seconds = timed(
-            lambda: fit_density(kernel, train, key=key, validation=held, adaptive=adaptive)
+            lambda: fit_density(
+                kernel, train, key=key, validation=held, adaptive=adaptive, t_min=task.t_min
+            )
         )
         values, scoring = timed(lambda: np.asarray(model.log_prob(test)))
         result = {"bandwidths": [float(jnp.median(row)) for row in model.bandwidths]}
     else:
-        training = Training(steps=dict(settings.steps)[name], batch=settings.batch)
+        steps = max(10, round(settings.effort * task.steps))
+        training = Training(steps=steps, batch=task.batch if settings.effort >= 1 else 128)
+        network = Network(settings.width, damping=task.damping, finest=task.finest)
         run = fit_flow if method == _FLOW else fit
         model, seconds = timed(
             lambda: run(
@@ -133,8 +155,9 @@ def _once(settings, name, seed, method, out):
                 train,
                 key=key,
                 validation=held,
-                network=settings.network,
+                network=network,
                 training=training,
+                t_min=task.t_min,
                 progress=False,
             )
         )

@@ -1,7 +1,7 @@
 r"""Mixtures of wrapped normals on SO(3), as in the paper's last column on S^2 and SO(3).
 
-K components with uniform means; 5000 draws to train on, 5000 to score.  Log-likelihoods are in the
-total mass 8 pi^2 of the published table.  The true density is the ceiling.
+K components with uniform means; 50,000 draws to train on, 5,000 to score.  Log-likelihoods are in
+the total mass 8 pi^2 of the published table.  The true density is the ceiling.
 """
 
 import dataclasses
@@ -53,8 +53,8 @@ class Settings:
             training = Training(steps=30, batch=128)
             return Settings(names, seeds or 1, 400, training, Network(32, 2, 16))
         if budget == "full":
-            return Settings(names, seeds or 5, 50000, Training(steps=20000), Network())
-        return Settings(names, seeds or 2, 50000, Training(steps=4000), Network())
+            return Settings(names, seeds or 5, 50000, Training(steps=6000), Network())
+        return Settings(names, seeds or 2, 50000, Training(steps=1500), Network())
 
 
 def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
