@@ -24,9 +24,9 @@ import numpy as np
 import calor
 from calor import datasets
 from calor.data import build_network, find_scales, prepare
-from calor.diffusion import _Loss as DiffusionLoss
-from calor.flow import TangentVelocity
-from calor.flow import _Loss as FlowLoss
+from calor.diffusion import _Denoising
+from calor.fitting import _BatchLoss
+from calor.flow import TangentVelocity, _Matching
 from calor.forward import TimeLaw
 from calor.names import manifold_named
 from calor.networks import trainable
@@ -56,9 +56,9 @@ def training_speed(name, flow=False):
     network = build_network(calor.Network(), manifold, prepared, scales, kind.outputs, jr.key(2))
     field = kind(manifold, network)
     law = TimeLaw(scales.t_min, scales.t1)
-    loss = DiffusionLoss(kernel, law, settings.batch)
+    loss = _BatchLoss(_Denoising(kernel, law), settings.batch)
     if flow:
-        loss = FlowLoss(Uniform(manifold), law, settings.batch)
+        loss = _BatchLoss(_Matching(Uniform(manifold), law), settings.batch)
     data = prepared.arrays()
     parameters, rest = trainable(field)
     times = law.draw(jr.key(3), settings.batch)

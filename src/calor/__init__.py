@@ -10,9 +10,9 @@ from .checkpoint import save as save
 from .density import KernelDensity as KernelDensity
 from .density import fit_density as fit_density
 from .diffusion import Diffusion as Diffusion
-from .diffusion import PriorWarning as PriorWarning
 from .diffusion import fit as fit
 from .files import FileError as FileError
+from .fitting import PriorWarning as PriorWarning
 from .flow import Flow as Flow
 from .flow import fit_flow as fit_flow
 from .heat import AbstractHeatKernel as HeatKernel

@@ -4,46 +4,26 @@ The model is the score of the noised data for times from t_min to t1, learned by
 matching.  The probability flow dx/dt = -s carries the law of the noised data from time to time.
 """
 
-import hashlib
-import json
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jaxtyping import Array, Float
 
 from . import reverse
-from ._checks import positive_integer, random_key
 from ._types import Key, Point, Points, Scalar, Tangent
-from .data import Prepared, build_network, find_scales, prepare
+from .fitting import Choices, fit_model
 from .forward import TimeLaw, denoising_loss
 from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold
-from .models import STOPS, AbstractModel, with_weights
+from .models import AbstractModel
 from .networks import Network
-from .prior import (
-    AbstractPrior,
-    KernelPrior,
-    Uniform,
-    distance_from_uniform,
-    frechet_mean,
-    is_compact,
-)
+from .prior import AbstractPrior
 from .score import AbstractScore, Condition, TangentScore
-from .training import History, Training, train
-
-# Noised points at which a score is validated.
-_VALIDATION_DRAWS = 4096
-
-
-class PriorWarning(UserWarning):
-    """The law of the noised data at the last time is not close to the prior."""
+from .training import History, Training
 
 
 class Diffusion(AbstractModel):
@@ -153,122 +133,21 @@ def fit(
         progress: whether to show a progress bar; by default on a terminal only.
         resume: a file for the state of an unfinished training, which goes on from it if it exists.
     """
-    if not isinstance(kernel, AbstractHeatKernel):
-        raise TypeError(
-            f"fit: kernel must come from calor.heat_kernel or calor.solve, got {kernel!r:.80}."
-        )
-    network, training = network or Network(), training or Training()
-    key_split, key_start, key_train, key_check = jr.split(random_key(key, "fit"), 4)
-    prepared = prepare(kernel.manifold, data, condition, validation, key_split, "fit")
-    scales = find_scales(kernel.manifold, prepared.points, t_min, t1, "fit")
-    prior = make_prior(kernel, prepared.points, scales.t1, centres, key_check)
-    model = score(
-        kernel.manifold,
-        build_network(network, kernel.manifold, prepared, scales, score.outputs, key_start),
+    choices = Choices(network, training, t_min, t1, time_power, centres, stops, progress, resume)
+
+    def objective(prior, law):
+        return _Denoising(kernel, law)
+
+    return fit_model(
+        Diffusion, score, objective, kernel, data, condition, validation, choices, key, "fit"
     )
-    law = TimeLaw(scales.t_min, scales.t1, float(time_power))
-    record = make_record(kernel, network, training, score, law, prepared, key)
-    model, history = train(
-        model,
-        _Loss(kernel, law, training.batch),
-        _Validation(kernel, law),
-        prepared.arrays(),
-        training,
-        key_train,
-        title=f"fitting {kernel.manifold}",
-        identity=record,
-        progress=progress,
-        resume=resume,
-    )
-    tried = tuple(stops or (s * scales.t_min for s in STOPS if s * scales.t_min < scales.t1 / 10))
-    diffusion = Diffusion(
-        kernel.manifold,
-        model,
-        prior,
-        prepared.encoder,
-        tried,
-        (1.0,) + (0.0,) * len(tried),
-        scales.t1,
-        history,
-        json.dumps(record),
-    )
-    return with_weights(diffusion, prepared, key_check)
 
 
-class _Loss(eqx.Module):
-    kernel: AbstractHeatKernel
-    law: TimeLaw
-    batch: int = eqx.field(static=True)
-
-    def __call__(self, score, data, key):
-        points, features, *_ = data
-        key_batch, key_noise = jr.split(key)
-        chosen = jr.randint(key_batch, (self.batch,), 0, len(points))
-        x0, condition = points[chosen], features[chosen]
-        return denoising_loss(score, self.kernel, self.law, x0, condition, key_noise)
-
-
-class _Validation(eqx.Module):
-    """The same loss on the held out points, repeated, with noise that never changes."""
+class _Denoising(eqx.Module):
+    """Denoising score matching as a value."""
 
     kernel: AbstractHeatKernel
     law: TimeLaw
 
-    def __call__(self, score, data):
-        *_, points, features = data
-        repeats = max(1, _VALIDATION_DRAWS // len(points))
-        x0, condition = (jnp.concatenate([array] * repeats) for array in (points, features))
-        order = jr.permutation(jr.key(1), len(x0))  # times are stratified in order
-        x0, condition = x0[order], condition[order]
-        return denoising_loss(score, self.kernel, self.law, x0, condition, jr.key(2))
-
-
-def make_prior(
-    kernel: AbstractHeatKernel, points: Float[Array, "n ..."], t1: float, centres: int, key: Key
-) -> AbstractPrior:
-    """The law that generation starts from; warns if the noised data are far from it."""
-    manifold = kernel.manifold
-    if is_compact(manifold):
-        distance = distance_from_uniform(kernel, t1, points, key)
-        if not distance < 0.05:
-            warnings.warn(
-                f"fit: at the last time t1 = {t1:g} the noised data are still {distance:.2g} away "
-                "from the uniform law (mean of |vol p - 1|); raise t1.",
-                PriorWarning,
-                stacklevel=3,
-            )
-        return Uniform(manifold)
-    centres = positive_integer(centres, "centres", "fit")
-    if centres == 1:
-        return KernelPrior(kernel, t1, frechet_mean(manifold, points)[None])
-    chosen = jr.choice(key, len(points), (min(centres, len(points)),), replace=False)
-    return KernelPrior(kernel, t1, points[chosen])
-
-
-def make_record(
-    kernel: AbstractHeatKernel,
-    network: Network,
-    training: Training,
-    field: type[AbstractScore],
-    law: TimeLaw,
-    prepared: Prepared,
-    key: Key,
-) -> dict:
-    """What a model was made of, as JSON; an unfinished training goes on only from the same."""
-    from . import __version__
-
-    digest = hashlib.sha256()
-    for array in (prepared.points, prepared.held_out, prepared.features):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    data = jr.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
-    return {
-        "manifold": str(kernel.manifold),
-        "kernel": str(kernel),
-        "field": field.__name__,
-        "network": vars(network),
-        "training": vars(training),
-        "times": [law.t_min, law.t1, law.power],
-        "data": digest.hexdigest()[:16],
-        "key": np.asarray(data).tolist(),
-        "calor": __version__,
-    }
+    def __call__(self, score, x0, condition, key):
+        return denoising_loss(score, self.kernel, self.law, x0, condition, key)

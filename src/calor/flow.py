@@ -8,7 +8,6 @@ At tau a fraction 1 - tau of the way is left, and the network is told the time t
 which Brownian motion is as far from the data: it sees the same waves, damped in the same way.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,16 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from ._checks import random_key
-from ._types import Key, Points
-from .data import build_network, find_scales, prepare
-from .diffusion import make_prior, make_record
+from ._types import Key, Points, Scalar
+from .fitting import Choices, fit_model
 from .forward import TimeLaw
 from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold
-from .models import STOPS, AbstractModel, with_weights
+from .models import AbstractModel
 from .networks import FieldNetwork, Network
 from .prior import AbstractPrior
 from .score import AbstractScore, Condition
-from .training import History, Training, train
-
-_VALIDATION_DRAWS = 4096
+from .training import History, Training
 
 
 class TangentVelocity(AbstractScore):
@@ -133,44 +128,19 @@ def fit_flow(
     not compact.  With `time_power=0.5` the times tau are uniform, as published; by default
     log(1 - tau) is, which sees every scale equally often.
     """
-    if not isinstance(kernel, AbstractHeatKernel):
-        raise TypeError(
-            f"fit_flow: kernel must come from calor.heat_kernel or calor.solve, got {kernel!r:.80}."
-        )
-    network, training = network or Network(), training or Training()
-    key_split, key_start, key_train, key_check = jr.split(random_key(key, "fit_flow"), 4)
-    prepared = prepare(kernel.manifold, data, condition, validation, key_split, "fit_flow")
-    scales = find_scales(kernel.manifold, prepared.points, t_min, t1, "fit_flow")
-    prior = make_prior(kernel, prepared.points, scales.t1, centres, key_check)
-    outputs = TangentVelocity.outputs
-    built = build_network(network, kernel.manifold, prepared, scales, outputs, key_start)
-    law = TimeLaw(scales.t_min, scales.t1, float(time_power))
-    record = make_record(kernel, network, training, TangentVelocity, law, prepared, key)
-    field, history = train(
-        TangentVelocity(kernel.manifold, built),
-        _Loss(prior, law, training.batch),
-        _Validation(prior, law),
-        prepared.arrays(),
-        training,
-        key_train,
-        title=f"fitting a flow on {kernel.manifold}",
-        identity=record,
-        progress=progress,
-        resume=resume,
+    choices = Choices(network, training, t_min, t1, time_power, centres, stops, progress, resume)
+    return fit_model(
+        Flow,
+        TangentVelocity,
+        _Matching,
+        kernel,
+        data,
+        condition,
+        validation,
+        choices,
+        key,
+        "fit_flow",
     )
-    tried = tuple(stops or (s * scales.t_min for s in STOPS if s * scales.t_min < scales.t1 / 10))
-    flow = Flow(
-        kernel.manifold,
-        field,
-        prior,
-        prepared.encoder,
-        tried,
-        (1.0,) + (0.0,) * len(tried),
-        scales.t1,
-        history,
-        json.dumps(record),
-    )
-    return with_weights(flow, prepared, key_check)
 
 
 def matching_loss(
@@ -180,7 +150,7 @@ def matching_loss(
     x1: Float[Array, "n ..."],
     condition: Float[Array, "n c"],
     key: Key,
-) -> Float[Array, ""]:
+) -> Scalar:
     """The mean squared difference to the velocities of single geodesics."""
     manifold = field.manifold
     key_time, key_start = jr.split(key)
@@ -196,29 +166,11 @@ def matching_loss(
     return jnp.mean(jax.vmap(one)(times, x1, condition, jr.split(key_start, len(x1))))
 
 
-class _Loss(eqx.Module):
-    prior: AbstractPrior
-    law: TimeLaw
-    batch: int = eqx.field(static=True)
-
-    def __call__(self, field, data, key):
-        points, features, *_ = data
-        key_batch, key_noise = jr.split(key)
-        chosen = jr.randint(key_batch, (self.batch,), 0, len(points))
-        x1, condition = points[chosen], features[chosen]
-        return matching_loss(field, self.prior, self.law, x1, condition, key_noise)
-
-
-class _Validation(eqx.Module):
-    """The same loss on the held out points, repeated, with noise that never changes."""
+class _Matching(eqx.Module):
+    """Flow matching as a value."""
 
     prior: AbstractPrior
     law: TimeLaw
 
-    def __call__(self, field, data):
-        *_, points, features = data
-        repeats = max(1, _VALIDATION_DRAWS // len(points))
-        x1, condition = (jnp.concatenate([array] * repeats) for array in (points, features))
-        order = jr.permutation(jr.key(1), len(x1))
-        x1, condition = x1[order], condition[order]
-        return matching_loss(field, self.prior, self.law, x1, condition, jr.key(2))
+    def __call__(self, field, x1, condition, key):
+        return matching_loss(field, self.prior, self.law, x1, condition, key)

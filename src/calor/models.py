@@ -31,8 +31,8 @@ from .prior import AbstractPrior
 from .score import AbstractScore, Condition
 from .training import History
 
-# Stops that are tried, in units of t_min, and the weight below which one is left out.
-STOPS, _SMALLEST_WEIGHT = (1.0, 5.0, 50.0, 1000.0), 2e-3
+# Stops of a smaller weight are left out.
+_SMALLEST_WEIGHT = 2e-3
 # How many held out points the weights are found on.
 _POINTS = 1024
 _BATCH = 512

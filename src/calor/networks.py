@@ -165,8 +165,11 @@ class PowerEmbedding(eqx.Module):
         return jnp.concatenate([self._norms(r), self._norms(r[i] - r[j])])
 
     def _norms(self, values):
-        scale = jnp.maximum(jnp.max(jnp.abs(values)), 1e-6)
-        powers = jax.vmap(lambda k: jnp.sum((jnp.abs(values) / scale + 1e-12) ** k) ** (1 / k))
+        # |r| is rounded off below 0.01, where the powers below two have no second derivative.  The
+        # scale, which cancels, only keeps powers in range.
+        sizes = jnp.sqrt(values**2 + 1e-4)
+        scale = jax.lax.stop_gradient(jnp.max(sizes))
+        powers = jax.vmap(lambda k: jnp.sum((sizes / scale) ** k) ** (1 / k))
         return scale * powers(self.exponents)
 
 

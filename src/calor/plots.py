@@ -7,7 +7,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle
+from matplotlib.patches import Circle, Ellipse
 
 # Perceptually uniform; its first colors, almost black, are left out.
 COLORS = ListedColormap(colormaps["magma"](np.linspace(0.1, 1, 256)))
@@ -127,10 +127,12 @@ def world(groups: dict[str, np.ndarray], log_density: Density) -> Figure:
         axes.scatter(*_mollweide(points), s=1.2, c=AXIS_COLORS[0], linewidths=0, alpha=0.55)
         axes.set_title(f"{title} ({len(points)})", fontsize=10, color=_INK)
     axes = panels[-1]
-    up, right = np.mgrid[-1:1:181j, -2:2:361j] * np.sqrt(2)
-    inside = (right / 2) ** 2 + up**2 < 2
+    up, right = np.mgrid[-1:1:49j, -2:2:97j] * np.sqrt(2)
+    # Cells just outside take the value of the edge, and the clip below cuts them off smoothly.
+    radius = np.hypot(right / 2, up) / np.sqrt(2)
+    near, shrink = radius < 1.06, np.minimum(1, 0.999 / np.maximum(radius, 1e-9))
     values = np.full(right.shape, np.nan)
-    values[inside] = log_density(_from_mollweide(right[inside], up[inside]))
+    values[near] = log_density(_from_mollweide((right * shrink)[near], (up * shrink)[near]))
     peak = np.nanquantile(values, 0.995)
     image = axes.imshow(
         values,
@@ -141,6 +143,8 @@ def world(groups: dict[str, np.ndarray], log_density: Density) -> Figure:
         vmax=peak,
         interpolation="bilinear",
     )
+    outline = Ellipse((0, 0), 4 * np.sqrt(2), 2 * np.sqrt(2), transform=axes.transData)
+    image.set_clip_path(outline)
     bar = figure.colorbar(image, ax=axes, shrink=0.72, pad=0.01)
     bar.ax.tick_params(labelsize=8, labelcolor=_INK)
     axes.set_title("log-density of the model", fontsize=10, color=_INK)

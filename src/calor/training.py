@@ -94,7 +94,7 @@ def optimizer(settings: Training) -> optax.GradientTransformation:
 
 
 # A step of Muon moves every singular value of a matrix by this times the learning rate.
-_MUON_SCALE, _MOMENTUM = 2.5, 0.95
+_MUON_SCALE, _MOMENTUM = 5.0, 0.95
 # Coefficients of an odd polynomial that moves singular values toward one, of the first steps of
 # Polar Express (Amsel et al. 2025).  More steps make them more equal, and training slower.
 _POLAR = ((4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037))

@@ -1,0 +1,204 @@
+"""Fitting a model: what diffusion models and flows do in the same way, from data to weights."""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._checks import positive_integer, random_key
+from ._types import Key, Points, Scalar
+from .data import Prepared, build_network, find_scales, prepare
+from .forward import TimeLaw
+from .heat import AbstractHeatKernel
+from .models import Model, with_weights
+from .networks import Network
+from .prior import (
+    AbstractPrior,
+    KernelPrior,
+    Uniform,
+    distance_from_uniform,
+    frechet_mean,
+    is_compact,
+)
+from .score import AbstractScore
+from .training import Training, train
+
+# Stops that are tried, in units of t_min.
+_STOPS = (1.0, 5.0, 50.0, 1000.0)
+# Points, each noised once, at which a field is validated.
+_VALIDATION_DRAWS = 4096
+
+Objective = Callable[[AbstractScore, Float[Array, "n ..."], Float[Array, "n c"], Key], Scalar]
+
+
+class PriorWarning(UserWarning):
+    """The law of the noised data at the last time is not close to the prior."""
+
+
+class Choices(NamedTuple):
+    """What a user may choose about a fit, beside the data; `calor.fit` explains it."""
+
+    network: Network | None
+    training: Training | None
+    t_min: float | None
+    t1: float | None
+    time_power: float
+    centres: int
+    stops: Sequence[float] | None
+    progress: bool | None
+    resume: str | Path | None
+
+
+def fit_model(
+    model_class: type[Model],
+    field_class: type[AbstractScore],
+    make_objective: Callable[[AbstractPrior, TimeLaw], Objective],
+    kernel: AbstractHeatKernel,
+    data: Points,
+    condition: Any,
+    validation: Any,
+    choices: Choices,
+    key: Key,
+    owner: str,
+) -> Model:
+    """Prepare the data, train a field, and find the weights of the stops.
+
+    Args:
+        model_class: `Diffusion` or `Flow`.
+        field_class: the class of the field that is trained.
+        make_objective: the objective of a batch, from the prior and the law of times.
+        kernel: gives noise and prior.
+        data: points.
+        condition: of the points.
+        validation: a fraction, or points, or a pair of points and conditions.
+        choices: everything else.
+        key: a random key.
+        owner: the public function that is called, for messages.
+    """
+    if not isinstance(kernel, AbstractHeatKernel):
+        raise TypeError(
+            f"{owner}: kernel must come from calor.heat_kernel or calor.solve, got {kernel!r:.80}."
+        )
+    manifold = kernel.manifold
+    network, training = choices.network or Network(), choices.training or Training()
+    key_split, key_start, key_train, key_check = jr.split(random_key(key, owner), 4)
+    prepared = prepare(manifold, data, condition, validation, key_split, owner)
+    scales = find_scales(manifold, prepared.points, choices.t_min, choices.t1, owner)
+    prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check)
+    law = TimeLaw(scales.t_min, scales.t1, float(choices.time_power))
+    objective = make_objective(prior, law)
+    outputs = field_class.outputs
+    built = build_network(network, manifold, prepared, scales, outputs, key_start)
+    record = _record(kernel, network, training, field_class, law, prepared, key)
+    field, history = train(
+        field_class(manifold, built),  # pyright: ignore
+        _BatchLoss(objective, training.batch),
+        _HeldOutLoss(objective),
+        prepared.arrays(),
+        training,
+        key_train,
+        title=f"{owner} on {manifold}",
+        identity=record,
+        progress=choices.progress,
+        resume=choices.resume,
+    )
+    stops = tuple(choices.stops or (s * scales.t_min for s in _STOPS))
+    stops = tuple(sorted(stop for stop in stops if stop < scales.t1 / 10)) or (scales.t_min,)
+    model = model_class(
+        manifold=manifold,
+        field=field,
+        prior=prior,
+        condition=prepared.encoder,
+        stops=stops,
+        weights=(1.0,) + (0.0,) * len(stops),
+        t1=scales.t1,
+        history=history,
+        record=json.dumps(record),
+    )
+    return with_weights(model, prepared, key_check)
+
+
+class _BatchLoss(eqx.Module):
+    """The objective on random data points."""
+
+    objective: Objective
+    batch: int = eqx.field(static=True)
+
+    def __call__(self, field, data, key):
+        points, features, *_ = data
+        key_batch, key_noise = jr.split(key)
+        chosen = jr.randint(key_batch, (self.batch,), 0, len(points))
+        return self.objective(field, points[chosen], features[chosen], key_noise)
+
+
+class _HeldOutLoss(eqx.Module):
+    """The objective on the held out points, repeated, with noise that never changes."""
+
+    objective: Objective
+
+    def __call__(self, field, data):
+        *_, points, features = data
+        repeats = max(1, _VALIDATION_DRAWS // len(points))
+        points, features = (jnp.concatenate([array] * repeats) for array in (points, features))
+        order = jr.permutation(jr.key(1), len(points))  # times are stratified in order
+        return self.objective(field, points[order], features[order], jr.key(2))
+
+
+def make_prior(
+    kernel: AbstractHeatKernel, points: Float[Array, "n ..."], t1: float, centres: int, key: Key
+) -> AbstractPrior:
+    """The law that generation starts from; warns if the noised data are far from it."""
+    manifold = kernel.manifold
+    if is_compact(manifold):
+        distance = distance_from_uniform(kernel, t1, points, key)
+        if not distance < 0.05:
+            warnings.warn(
+                f"fit: at the last time t1 = {t1:g} the noised data are still {distance:.2g} away "
+                "from the uniform law (mean of |vol p - 1|); raise t1.",
+                PriorWarning,
+                stacklevel=3,
+            )
+        return Uniform(manifold)
+    centres = positive_integer(centres, "centres", "fit")
+    if centres == 1:
+        return KernelPrior(kernel, t1, frechet_mean(manifold, points)[None])
+    chosen = jr.choice(key, len(points), (min(centres, len(points)),), replace=False)
+    return KernelPrior(kernel, t1, points[chosen])
+
+
+def _record(
+    kernel: AbstractHeatKernel,
+    network: Network,
+    training: Training,
+    field: type[AbstractScore],
+    law: TimeLaw,
+    prepared: Prepared,
+    key: Key,
+) -> dict:
+    """What a model was made of, as JSON; an unfinished training goes on only from the same."""
+    from . import __version__
+
+    digest = hashlib.sha256()
+    for array in (prepared.points, prepared.held_out, prepared.features):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    data = jr.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    return {
+        "manifold": str(kernel.manifold),
+        "kernel": str(kernel),
+        "field": field.__name__,
+        "network": vars(network),
+        "training": vars(training),
+        "times": [law.t_min, law.t1, law.power],
+        "data": digest.hexdigest()[:16],
+        "key": np.asarray(data).tolist(),
+        "calor": __version__,
+    }
