@@ -100,7 +100,7 @@ def test_other_bad_files(tmp_path):
         tables.read_points(write(tmp_path, "1,2,3\n"), SO3)
     skewed = np.arange(18.0).reshape(2, 9)
     np.save(tmp_path / "skewed.npy", skewed)
-    with pytest.raises(tables.TableError, match="row 0: SO3.*not a rotation matrix"):
+    with pytest.raises(tables.TableError, match="row 0: not a rotation matrix"):
         tables.read_points(tmp_path / "skewed.npy", SO3)
     with pytest.raises(ValueError, match="must end in"):
         tables.write_points(tmp_path / "a.txt", np.zeros((1, 3)), SPHERE)

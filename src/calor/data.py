@@ -51,7 +51,7 @@ def checked_points(
             f"row {row}; clean the data first."
         )
     points = jnp.asarray(array, jnp.result_type(float))
-    offsets = np.asarray(jax.jit(jax.vmap(manifold._offset))(points))
+    offsets = np.asarray(_offsets(manifold, points))
     if not np.all(offsets <= TOLERANCE):
         row = int(np.argmax(~(offsets <= TOLERANCE)))
         try:
@@ -59,7 +59,17 @@ def checked_points(
         except ValueError as error:
             raise ValueError(f"{owner}: {error}") from error
         raise ValueError(f"{owner}: {name}[{row}] is not on {manifold}.")
-    return jax.jit(jax.vmap(manifold._project))(points)
+    return _projected(manifold, points)
+
+
+@eqx.filter_jit
+def _offsets(manifold, points):
+    return jax.vmap(manifold._offset)(points)
+
+
+@eqx.filter_jit
+def _projected(manifold, points):
+    return jax.vmap(manifold._project)(points)
 
 
 def split(key: Key, count: int, fraction: float) -> tuple[Array, Array]:
@@ -102,7 +112,7 @@ def prepare(
                 f"{owner}: got {len(np.asarray(condition))} conditions for {len(points)} points."
             )
         features = encoder(condition, len(points), owner)
-    if isinstance(validation, int | float):
+    if isinstance(validation, int | float | np.number):
         if not 0 < validation < 1:
             raise ValueError(
                 f"{owner}: validation must be a fraction between 0 and 1, or points, got "
@@ -111,7 +121,7 @@ def prepare(
         first, second = split(key, len(points), float(validation))
         return Prepared(points[first], features[first], points[second], features[second], encoder)
     held_condition = None
-    if isinstance(validation, tuple) and len(validation) == 2 and encoder is not None:
+    if isinstance(validation, tuple) and len(validation) == 2:
         validation, held_condition = validation
     held = checked_points(manifold, validation, owner, "validation")
     held_features = jnp.zeros((len(held), 0))
@@ -143,17 +153,19 @@ def find_scales(
     """Take the times that are given and find the rest from the data."""
     places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
     spread = float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
+    given = t_min
     if t_min is None:
-        # What float32 resolves: neighbours closer than this are one point to it.
-        floor = 4e-7 * max(1.0, float(np.max(np.abs(places)))) ** 2
+        # Noise of some thousand units in the last place, so that its direction is well resolved.
+        floor = (4000 * float(jnp.finfo(points.dtype).eps) * float(np.max(np.abs(places)))) ** 2
         sample = np.random.default_rng(0).permutation(places)[:20000]
         near = KDTree(places).query(sample, 2)[0][:, 1]  # zero where a point is repeated
-        t_min = max(floor, float(np.quantile(near, 0.25)) ** 2) / 4
+        t_min = max(floor / 2, float(np.quantile(near, 0.25)) ** 2 / (2 * manifold.dim), 1e-30)
     if t1 is None:
         gap = manifold.spectral_gap()
         t1 = 6 / gap if gap > 0 else max(4 * spread**2 / manifold.dim, 20 * t_min)
         if gap == 0 and is_compact(manifold):
             t1 = max(t1, 3 * spread**2)
+        t_min = min(t_min, t1 / 100) if given is None else t_min
     if not 0 < t_min < t1 < math.inf:
         raise ValueError(
             f"{owner}: times must satisfy 0 < t_min < t1, got t_min = {t_min:g}, t1 = {t1:g}."
@@ -174,4 +186,6 @@ def build_network(
     places = jax.vmap(manifold.embedding)(prepared.points)
     lengths, times = (scales.finest, scales.coarsest), (scales.t_min, scales.t1)
     conditions = prepared.features.shape[1]
-    return network.build(key, places, lengths, times, conditions, outputs(manifold))
+    # Compact manifolds are of size one, and late noise fills them however narrow the data are.
+    smallest = 0.1 if is_compact(manifold) else 1e-12
+    return network.build(key, places, lengths, times, conditions, outputs(manifold), smallest)

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 
 from ._numerics import sinc
 from ._types import Key
-from .manifolds import SO3
-from .tables import from_latitude_longitude
+from .manifolds import SO3, Sphere
+from .tables import read_points
 
 EARTH = {"volcano": "volerup.csv", "quakes": "quakes_all.csv", "floods": "flood.csv"}
 EARTH["fires"] = "fire.csv"
@@ -49,8 +49,7 @@ def earth(name: str) -> Float[np.ndarray, "n 3"]:
     path = data_folder() / "earth" / EARTH[name]
     if not path.is_file():
         raise DataError(f"there is no file {path}; it holds latitude and longitude of {name}")
-    lines = [line for line in path.read_text().splitlines() if line[:1] in "-0123456789"]
-    return from_latitude_longitude(np.array([line.split(",")[:2] for line in lines], float))
+    return read_points(path, Sphere(2))
 
 
 def split(points: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -135,10 +135,13 @@ def fit_density(
         parts = np.asarray(_parts(kernel, points, bandwidths, broad, held), np.float64)
         weights = tuple(mixture_weights(parts).tolist())
         return KernelDensity(kernel, points, bandwidths, broad, weights)
-    few, weights = held[:_POINTS], (1 - _BROAD, _BROAD)
+    few = held[jr.permutation(key, len(held))[:_POINTS]]
+    weights = (1 - _BROAD, _BROAD)
 
     def value(t):
-        density = KernelDensity(kernel, points, jnp.full((1, len(points)), t), broad, weights)
+        density = KernelDensity(
+            kernel, points, jnp.full((1, len(points)), t, points.dtype), broad, weights
+        )
         return float(jnp.mean(density.log_prob(few))), density
 
     found = [value(t) for t in _candidates(places, t_min)]
@@ -151,7 +154,7 @@ def _candidates(places, t_min):
     if t_min is None:
         smallest = max(_SMALLEST, float(np.quantile(_neighbours(places, 1), 0.1)) ** 2 / 8)
     largest = float(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))) / 4
-    return np.geomspace(smallest, max(largest, 2 * smallest), _BANDWIDTHS).astype(np.float32)
+    return np.geomspace(smallest, max(largest, 2 * smallest), _BANDWIDTHS)
 
 
 def _neighbours(places, number):

@@ -14,6 +14,7 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from . import reverse
+from ._checks import positive_time
 from ._types import Key, Point, Points, Scalar, Tangent
 from .fitting import Choices, fit_model
 from .forward import TimeLaw, denoising_loss
@@ -63,9 +64,11 @@ class Diffusion(AbstractModel):
             raise ValueError(f"sample: method must be one of {known}, got {method!r}.")
         return self._drawn(n, condition, key, steps, _Generate(self, reverse.METHODS[method]))
 
-    def score(self, t: Scalar, x: Point, features: Float[Array, " c"] | None = None) -> Tangent:
+    def score(self, t: Scalar, x: Point, *, condition: Any = None) -> Tangent:
         """The score of the noised data at one point."""
-        return self.field(t, x, jnp.zeros(0) if features is None else features)
+        x = self.manifold.check_point(x)
+        features = self._features(condition, 1, "score")[0]
+        return self.field(positive_time(t, "score").astype(x.dtype), x, features)
 
     def _velocity(self, tau, x, features):
         t = jnp.exp(tau)  # tau = log t: every scale takes about equally long
@@ -86,8 +89,9 @@ class _Generate(eqx.Module):
         x = self.model.prior.sample(key_start)
 
         def score(t, x):
-            return self.model.field(t.astype(x.dtype), x, features)
+            return self.model.field(t, x, features)
 
+        times, stop = times.astype(x.dtype), stop.astype(x.dtype)
         manifold = self.model.manifold
         return reverse.generate(score, manifold, self.method, times, stop, x, key_run)
 

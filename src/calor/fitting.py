@@ -93,12 +93,14 @@ def fit_model(
     key_split, key_start, key_train, key_check = jr.split(random_key(key, owner), 4)
     prepared = prepare(manifold, data, condition, validation, key_split, owner)
     scales = find_scales(manifold, prepared.points, choices.t_min, choices.t1, owner)
-    prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check)
+    stops = _stops(choices.stops, scales, owner)
+    prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check, owner)
     law = TimeLaw(scales.t_min, scales.t1, float(choices.time_power))
     objective = make_objective(prior, law)
     outputs = field_class.outputs
     built = build_network(network, manifold, prepared, scales, outputs, key_start)
-    record = _record(kernel, network, training, field_class, law, prepared, key)
+    record = _record(kernel, network, training, field_class, law, prepared, prior, key)
+    text = json.dumps(record)
     field, history = train(
         field_class(manifold, built),  # pyright: ignore
         _BatchLoss(objective, training.batch),
@@ -111,8 +113,6 @@ def fit_model(
         progress=choices.progress,
         resume=choices.resume,
     )
-    stops = tuple(choices.stops or (s * scales.t_min for s in _STOPS))
-    stops = tuple(sorted(stop for stop in stops if stop < scales.t1 / 10)) or (scales.t_min,)
     model = model_class(
         manifold=manifold,
         field=field,
@@ -122,9 +122,26 @@ def fit_model(
         weights=(1.0,) + (0.0,) * len(stops),
         t1=scales.t1,
         history=history,
-        record=json.dumps(record),
+        record=text,
     )
-    return with_weights(model, prepared, key_check)
+    model = with_weights(model, prepared, key_check)
+    if choices.resume is not None:
+        Path(choices.resume).unlink(missing_ok=True)
+    return model
+
+
+def _stops(given, scales, owner):
+    """The stops that are tried, in increasing order."""
+    if given is None:
+        multiples = [factor * scales.t_min for factor in _STOPS]
+        return tuple(t for t in multiples if t < scales.t1 / 10) or (scales.t_min,)
+    stops = tuple(sorted(float(stop) for stop in np.ravel(given)))
+    if not stops or not scales.t_min <= stops[0] or not stops[-1] < scales.t1:
+        raise ValueError(
+            f"{owner}: stops must be times from t_min = {scales.t_min:g} to below "
+            f"t1 = {scales.t1:g}, got {given!r:.80}."
+        )
+    return stops
 
 
 class _BatchLoss(eqx.Module):
@@ -154,7 +171,12 @@ class _HeldOutLoss(eqx.Module):
 
 
 def make_prior(
-    kernel: AbstractHeatKernel, points: Float[Array, "n ..."], t1: float, centres: int, key: Key
+    kernel: AbstractHeatKernel,
+    points: Float[Array, "n ..."],
+    t1: float,
+    centres: int,
+    key: Key,
+    owner: str,
 ) -> AbstractPrior:
     """The law that generation starts from; warns if the noised data are far from it."""
     manifold = kernel.manifold
@@ -162,13 +184,13 @@ def make_prior(
         distance = distance_from_uniform(kernel, t1, points, key)
         if not distance < 0.05:
             warnings.warn(
-                f"fit: at the last time t1 = {t1:g} the noised data are still {distance:.2g} away "
-                "from the uniform law (mean of |vol p - 1|); raise t1.",
+                f"{owner}: at the last time t1 = {t1:g} the noised data are still {distance:.2g} "
+                "away from the uniform law (mean of |vol p - 1|); raise t1.",
                 PriorWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return Uniform(manifold)
-    centres = positive_integer(centres, "centres", "fit")
+    centres = positive_integer(centres, "centres", owner)
     if centres == 1:
         return KernelPrior(kernel, t1, frechet_mean(manifold, points)[None])
     chosen = jr.choice(key, len(points), (min(centres, len(points)),), replace=False)
@@ -182,13 +204,14 @@ def _record(
     field: type[AbstractScore],
     law: TimeLaw,
     prepared: Prepared,
+    prior: AbstractPrior,
     key: Key,
 ) -> dict:
     """What a model was made of, as JSON; an unfinished training goes on only from the same."""
     from . import __version__
 
     digest = hashlib.sha256()
-    for array in (prepared.points, prepared.held_out, prepared.features):
+    for array in jax.tree.leaves((prepared, kernel, prior)):
         digest.update(np.ascontiguousarray(array).tobytes())
     data = jr.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     return {

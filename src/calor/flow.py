@@ -26,7 +26,7 @@ from .manifolds import AbstractManifold
 from .models import AbstractModel
 from .networks import FieldNetwork, Network
 from .prior import AbstractPrior
-from .score import AbstractScore, Condition
+from .score import AbstractScore, Condition, frame_size
 from .training import History, Training
 
 
@@ -39,8 +39,7 @@ class TangentVelocity(AbstractScore):
     @staticmethod
     def outputs(manifold):
         """One for each vector of the frame."""
-        x = jax.eval_shape(manifold._random_point, jr.key(0))
-        return jax.eval_shape(manifold.frame, x).shape[0]
+        return frame_size(manifold)
 
     def _field(self, t, x, condition):
         coefficients = self.network(self.manifold.embedding(x), t, condition)
@@ -101,8 +100,9 @@ class _Generate(eqx.Module):
         def velocity(left, x):
             return model.field(model.t1 * left**2, x, features)
 
-        ends = jnp.stack([times[:-1], jnp.maximum(times[1:], stop)], axis=1)
-        return jax.lax.scan(step, model.prior.sample(key), ends)[0]
+        start = model.prior.sample(key)
+        ends = jnp.stack([times[:-1], jnp.maximum(times[1:], stop)], axis=1).astype(start.dtype)
+        return jax.lax.scan(step, start, ends)[0]
 
 
 def fit_flow(

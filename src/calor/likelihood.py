@@ -56,8 +56,8 @@ def follow(
         start: the time of the start.
         end: the time of the end, later or earlier.
         tolerance: absolute and relative, for each step.
-        probes: Gaussian vectors in coefficients of the basis, to estimate the divergence with;
-            None computes it exactly.
+        probes: random signs, as vectors in coefficients of the basis, to estimate the divergence
+            with; None computes it exactly.
     """
 
     def rate(tau, state, _):

@@ -205,7 +205,8 @@ def in_batches(function: Any, *arrays: Array, shared: tuple = (), size: int = _B
 
 def with_weights(model: Model, prepared: Prepared, key: Key) -> Model:
     """The model with weights of its stops by the likelihood of held out points."""
-    x, features = prepared.held_out[:_POINTS], prepared.held_features[:_POINTS]
+    chosen = jr.permutation(key, len(prepared.held_out))[:_POINTS]
+    x, features = prepared.held_out[chosen], prepared.held_features[chosen]
     parts = np.asarray(model._parts(x, features, key, 1e-4, None), np.float64)
     parts = np.where(np.isnan(parts), -1e3, parts)
     weights = mixture_weights(parts)
@@ -221,7 +222,7 @@ def with_weights(model: Model, prepared: Prepared, key: Key) -> Model:
 def mixture_weights(parts: Float[np.ndarray, "n k"], steps: int = 400) -> Float[np.ndarray, " k"]:
     """The weights of a mixture of given densities with the largest likelihood, by EM.
 
-    One observation is added to each part, so that none has the weight zero.
+    One more observation is shared among the parts, so that none has the weight zero.
     """
     weights = np.full(parts.shape[1], 1 / parts.shape[1])
     for _ in range(steps):

@@ -180,8 +180,12 @@ class Fixed(eqx.Module):
 
 
 def trainable(model: Any) -> tuple[Any, Any]:
-    """The parameters of a model that are trained, and the rest; `eqx.combine` joins them."""
-    return eqx.partition(model, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, Fixed))
+    """The trained parameters of `model.network`, and the rest; `eqx.combine` joins them."""
+    none = jax.tree.map(lambda leaf: False, model)
+    some = jax.tree.map(
+        eqx.is_inexact_array, model.network, is_leaf=lambda node: isinstance(node, Fixed)
+    )
+    return eqx.partition(model, eqx.tree_at(lambda m: m.network, none, some))
 
 
 class FieldNetwork(eqx.Module):
@@ -244,9 +248,12 @@ class Network:
     """The shortest wave, as 1/|k|; by default 2.5 sqrt(2 t_min)."""
 
     def __post_init__(self):
-        for name in ("width", "depth"):
-            positive_integer(getattr(self, name), name, "Network")
-        positive_integer(self.frequencies, "frequencies", "Network", at_least=0)
+        for name, least in (("width", 1), ("depth", 1), ("frequencies", 0)):
+            value = positive_integer(getattr(self, name), name, "Network", at_least=least)
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "damping", float(self.damping))
+        if self.finest is not None:
+            object.__setattr__(self, "finest", float(self.finest))
         if not self.damping >= 0:
             raise ValueError(f"Network: damping must not be negative, got {self.damping!r}.")
         if self.finest is not None and not self.finest > 0:
@@ -260,6 +267,7 @@ class Network:
         times: tuple[float, float],
         conditions: int,
         outputs: int,
+        smallest: float = 1e-12,
     ) -> FieldNetwork:
         """A random network.
 
@@ -270,12 +278,13 @@ class Network:
             times: the smallest and the largest time.
             conditions: how many numbers the condition has.
             outputs: how many numbers the network returns.
+            smallest: what places are divided by at least.
         """
-        return _build(self, key, jnp.asarray(places), scales, times, conditions, outputs)
+        return _build(self, key, jnp.asarray(places), scales, times, conditions, outputs, smallest)
 
 
 @eqx.filter_jit
-def _build(network, key, places, scales, times, conditions, outputs):
+def _build(network, key, places, scales, times, conditions, outputs, smallest):
     key_direction, key_layers, key_out = jr.split(key, 3)
     size, count = places.shape[1], network.frequencies
     direction = jr.normal(key_direction, (size, count))
@@ -292,7 +301,7 @@ def _build(network, key, places, scales, times, conditions, outputs):
     middle, spread = jnp.mean(places, axis=0), jnp.std(places, axis=0)
     return FieldNetwork(
         Fixed(middle),
-        Fixed(jnp.maximum(spread, 1e-3 * jnp.max(spread) + 1e-12)),
+        Fixed(jnp.maximum(spread, 1e-3 * jnp.max(spread) + smallest)),
         Fixed(frequencies),
         float(network.damping),
         (math.log(times[0]), math.log(times[1])),

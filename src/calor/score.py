@@ -64,6 +64,11 @@ class AbstractScore(eqx.Module):
         return jnp.tensordot(jnp.mean(along, axis=1), frame, axes=1)
 
 
+def frame_size(manifold: AbstractManifold) -> int:
+    """The number of vectors of the frame."""
+    return jax.eval_shape(manifold.frame, jax.ShapeDtypeStruct(manifold.shape, float)).shape[0]
+
+
 class TangentScore(AbstractScore):
     """An ambient field, projected to the tangent space and scaled with time."""
 
@@ -73,8 +78,7 @@ class TangentScore(AbstractScore):
     @staticmethod
     def outputs(manifold):
         """One for each vector of the frame."""
-        x = jax.eval_shape(manifold._random_point, jax.random.key(0))
-        return jax.eval_shape(manifold.frame, x).shape[0]
+        return frame_size(manifold)
 
     def _field(self, t, x, condition):
         coefficients = self.network(self.manifold.embedding(x), t, condition)
@@ -136,7 +140,7 @@ class Condition(eqx.Module):
         return _shared((array - self.mean) / self.spread, count, owner)
 
     def _one_hot(self, values, count, owner):
-        given = np.atleast_1d(np.asarray(values))
+        given = np.atleast_1d(_plain(values))
         places = {label: place for place, label in enumerate(self.labels)}
         unknown = [value for value in given.ravel().tolist() if value not in places]
         if unknown or given.ndim != 1:
@@ -151,8 +155,10 @@ class Condition(eqx.Module):
 
 def learn_condition(values: Any, owner: str) -> Condition:
     """The encoding of the conditions of training data: real numbers, or labels."""
-    given = np.asarray(values)
-    if given.dtype.kind in "iuUSb":
+    given = _plain(values)
+    if given.ndim == 0:
+        raise ValueError(f"{owner}: condition must have one row for each point, got {given!r}.")
+    if given.dtype.kind in "iuUb":
         if given.ndim != 1:
             raise ValueError(
                 f"{owner}: labels must be one for each point, got an array of shape {given.shape}; "
@@ -171,8 +177,16 @@ def learn_condition(values: Any, owner: str) -> Condition:
     return Condition(jnp.mean(array, axis=0), jnp.where(spread > 0, spread, 1.0), ())
 
 
-def _numbers(values, owner):
+def _plain(values):
+    """An array of numbers or of strings, from lists, data frames and their like."""
     array = np.asarray(values)
+    if array.dtype == object:
+        array = np.asarray(array.tolist())
+    return array.astype(str) if array.dtype.kind == "S" else array
+
+
+def _numbers(values, owner):
+    array = _plain(values)
     if array.dtype.kind not in "fiub" or not np.all(np.isfinite(array)):
         raise ValueError(
             f"{owner}: condition must be finite numbers or labels, got {array.dtype} with "

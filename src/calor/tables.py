@@ -10,6 +10,7 @@ import csv
 import io
 import math
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .files import replacing
-from .manifolds import SO3, AbstractManifold, Sphere
+from .manifolds import SO3, AbstractManifold, Sphere, Torus
 from .manifolds.base import TOLERANCE
 
 
@@ -43,7 +44,8 @@ def read_points(
         degrees: whether Euler angles, or angles of a torus, are in degrees.
         array: which array of an .npz file; needed if it has several.
     """
-    rows, name_row = _read(Path(path), array)
+    known = isinstance(manifold, SO3) or (isinstance(manifold, Sphere) and manifold.dim == 2)
+    rows, name_row = _read(Path(path), array, choose=known)
     if rows.ndim > 2 and rows.shape[1:] != manifold.shape:
         rows = rows.reshape(len(rows), -1)
     points = _to_points(rows, manifold, euler, degrees, name_row)
@@ -51,9 +53,22 @@ def read_points(
     return points
 
 
-def read_numbers(path: str | Path, array: str | None = None) -> np.ndarray:
-    """A table of numbers, for conditions."""
-    return _read(Path(path), array)[0]
+def read_condition(
+    path: str | Path, *, labels: bool = False, array: str | None = None
+) -> np.ndarray:
+    """A table of numbers (n, c), or one column of labels (n,)."""
+    path = Path(path)
+    if not labels:
+        return _read(path, array, choose=False)[0]
+    if path.suffix != ".csv":
+        return np.ravel(_read(path, array, choose=False)[0]).astype(int)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    found = [line for line in lines if line and not line.startswith("#")]
+    if any("," in line for line in found):
+        raise TableError(f"{path} must have one column of labels")
+    return np.array([int(label) if label.isdecimal() else label for label in found])
 
 
 def write_points(path: str | Path, points: np.ndarray, manifold: AbstractManifold) -> None:
@@ -94,16 +109,16 @@ def to_latitude_longitude(points: np.ndarray) -> np.ndarray:
 _Namer = Callable[[int], str]
 
 
-def _read(path: Path, array: str | None) -> tuple[np.ndarray, _Namer]:
+def _read(path: Path, array: str | None, *, choose: bool) -> tuple[np.ndarray, _Namer]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     if path.suffix == ".csv":
-        return _read_csv(path)
+        return _read_csv(path, choose)
     if path.suffix not in (".npy", ".npz"):
         raise TableError(f"{path}: its name must end in .csv, .npy or .npz")
     try:
         loaded = np.load(path, allow_pickle=False)
-        if path.suffix == ".npz":
+        if isinstance(loaded, np.lib.npyio.NpzFile):
             names = list(loaded)
             if array is None and len(names) == 1:
                 array = names[0]
@@ -112,7 +127,7 @@ def _read(path: Path, array: str | None) -> tuple[np.ndarray, _Namer]:
                 asked = "name one with --array" if array is None else f"there is no {array!r}"
                 raise TableError(f"{path} has the arrays {known}; {asked}")
             loaded = loaded[array]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, TableError):
             raise
         raise TableError(f"{path} cannot be read ({error}); it may be damaged") from error
@@ -125,7 +140,7 @@ def _read(path: Path, array: str | None) -> tuple[np.ndarray, _Namer]:
     return rows, lambda row: f"{path}, row {row}"
 
 
-def _read_csv(path):
+def _read_csv(path, choose):
     """Numbers of a csv file: comments with #, an optional header, every line as long as the first.
 
     A header that names lat and lon, or x, y and z, picks those columns.
@@ -135,13 +150,15 @@ def _read_csv(path):
     except UnicodeDecodeError as error:
         raise TableError(f"{path} is not a text file in UTF-8: {error.reason}") from error
     lines, rows, columns, header = [], [], [], []
-    for number, cells in enumerate(csv.reader(io.StringIO(text)), start=1):
+    reader = csv.reader(io.StringIO(text))
+    for cells in reader:
+        number = reader.line_num
         cells = [cell.strip() for cell in cells]
         if not any(cells) or cells[0].startswith("#"):
             continue
         if not rows and not header and not any(_is_number(cell) for cell in cells):
             header = [cell.lower() for cell in cells]
-            columns = _columns(header)
+            columns = _columns(header) if choose else []
             continue
         for column in columns:
             if column >= len(cells):
@@ -196,7 +213,12 @@ def _number(cell, path, line):
 
 
 def _to_points(rows, manifold, euler, degrees, name_row):
-    if rows.shape[1:] == manifold.shape and euler is None:
+    turns = isinstance(manifold, SO3) and euler is not None
+    if degrees and not turns and not isinstance(manifold, Torus):
+        raise TableError(f"degrees are for angles of a torus and Euler angles, not for {manifold}")
+    if euler is not None and not isinstance(manifold, SO3):
+        raise TableError(f"Euler angles are for so3, not for {manifold}")
+    if rows.shape[1:] == manifold.shape and not turns:
         return np.deg2rad(rows) if degrees else rows
     count = rows.shape[1]
     if isinstance(manifold, Sphere) and manifold.dim == 2 and count == 2:
@@ -211,9 +233,7 @@ def _to_points(rows, manifold, euler, degrees, name_row):
                 )
         return from_latitude_longitude(rows)
     if isinstance(manifold, SO3) and count == 9:
-        return np.stack(
-            [_rotation(manifold, row.reshape(3, 3), name_row(i)) for i, row in enumerate(rows)]
-        )
+        return _from_matrices(manifold, rows.reshape(-1, 3, 3), name_row)
     if isinstance(manifold, SO3) and count == 3:
         if euler is None:
             raise TableError(
@@ -232,11 +252,17 @@ def _to_points(rows, manifold, euler, degrees, name_row):
     raise TableError(f"{name_row(0)}: {count} columns, but a point of {manifold} is {wanted}")
 
 
-def _rotation(manifold, matrix, where):
-    try:
-        return np.asarray(manifold.from_matrix(matrix))
-    except ValueError as error:
-        raise TableError(f"{where}: {error}") from error
+def _from_matrices(manifold, matrices, name_row):
+    products = np.einsum("nji,njk->nik", matrices, matrices)
+    errors = np.max(np.abs(products - np.eye(3)), axis=(1, 2))
+    bad = (errors > 1e-3) | (np.linalg.det(matrices) < 0)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise TableError(
+            f"{name_row(row)}: not a rotation matrix, R^T R is {errors[row]:.3g} off I and "
+            f"det R = {np.linalg.det(matrices[row]):.3g}"
+        )
+    return np.asarray(jax.jit(jax.vmap(manifold.from_matrix))(jnp.asarray(matrices)))
 
 
 def _check(points, manifold, name_row):

@@ -45,7 +45,10 @@ class Training:
 
     def __post_init__(self):
         for name in ("steps", "batch", "validate_every", "patience"):
-            positive_integer(getattr(self, name), name, "Training")
+            value = positive_integer(getattr(self, name), name, "Training")
+            object.__setattr__(self, name, value)
+        for name in ("learning_rate", "average", "clip"):
+            object.__setattr__(self, name, float(getattr(self, name)))
         for name in ("learning_rate", "clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"Training: {name} must be positive, got {getattr(self, name)!r}.")
@@ -78,7 +81,11 @@ def optimizer(settings: Training) -> optax.GradientTransformation:
     """Muon for the matrices inside the network, Adam for the rest; warm-up, then a cosine."""
     warm = min(500, max(1, settings.steps // 10))
     schedule = optax.warmup_cosine_decay_schedule(
-        0.0, settings.learning_rate, warm, max(settings.steps, warm + 1), 0.005
+        0.0,
+        settings.learning_rate,
+        warm,
+        max(settings.steps, warm + 1),
+        0.005 * settings.learning_rate,
     )
 
     def kind(parameters):
@@ -171,9 +178,10 @@ def train(
     begun = saved = time.monotonic()
     step = _stepper(transform, loss, rest, settings)
     measure = eqx.filter_jit(lambda p, data: validate(eqx.combine(p, rest), data))
+    number = int(state.step)
     bar = tqdm(
         total=settings.steps,
-        initial=int(state.step),
+        initial=number,
         desc=title,
         unit="step",
         disable=None if progress is None else not progress,
@@ -182,19 +190,22 @@ def train(
     )
     try:
         with bar:
-            for number in range(int(state.step), settings.steps):
-                state = step(state, data, jr.fold_in(key, number))
-                bar.update()
-                last = number + 1 == settings.steps
-                if last or (number + 1) % settings.validate_every == 0:
-                    seconds = before + time.monotonic() - begun
-                    state = _validated(state, measure(state.averaged, data), seconds, settings)
-                    row = number // settings.validate_every
-                    found = float(state.history.validations[row])
-                    _check_finite(float(state.running_loss), found, number + 1)
-                    bar.set_postfix(loss=f"{float(state.running_loss):.4f}", valid=f"{found:.4f}")
+            while True:
+                if number and (number % settings.validate_every == 0 or number == settings.steps):
+                    row = (number - 1) // settings.validate_every
+                    if bool(jnp.isnan(state.history.validations[row])):
+                        found = float(measure(state.averaged, data))
+                        _check_finite(float(state.running_loss), found, number)
+                        state = _validated(state, row, found, before + time.monotonic() - begun)
+                        shown = f"{float(state.running_loss):.4f}"
+                        bar.set_postfix(loss=shown, valid=f"{found:.4f}")
                     if _is_stale(state.history, row, settings.patience):
                         break
+                if number == settings.steps:
+                    break
+                state = step(state, data, jr.fold_in(key, number))
+                number += 1
+                bar.update()
                 if resume is not None and time.monotonic() - saved > _SAVE_EVERY:
                     files.save_state(resume, state, identity)
                     saved = time.monotonic()
@@ -202,19 +213,17 @@ def train(
         if resume is not None:
             files.save_state(resume, state, identity)
         raise
-    if resume is not None:
-        Path(resume).unlink(missing_ok=True)
+    if resume is not None:  # what follows may be interrupted too; who asked for it removes it
+        files.save_state(resume, state, identity)
     reached = int(jnp.sum(jnp.isfinite(state.history.seconds)))
     return eqx.combine(state.best, rest), jax.tree.map(lambda a: a[:reached], state.history)
 
 
 def _stepper(transform, loss, rest, settings):
-    """One compiled step; the arrays of the old state are reused for the new one."""
+    """One compiled step."""
 
-    @eqx.filter_jit(donate="all-except-first")
-    def advance(unchanged, state):
-        data, key = unchanged
-
+    @eqx.filter_jit
+    def advance(state, data, key):
         def value(parameters):
             return loss(eqx.combine(parameters, rest), data, key)
 
@@ -229,22 +238,13 @@ def _stepper(transform, loss, rest, settings):
         running = smooth * state.running_loss + (1 - smooth) * found
         return State(count, parameters, averaged, state.best, inner, state.history, running)
 
-    return lambda state, data, key: advance((data, key), _unshared(state))
+    return advance
 
 
-def _unshared(state):
-    """The state with no array in it twice, as donation demands."""
-    if int(state.step) > 0:
-        return state
-    return jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, state)
-
-
-def _validated(state, found, seconds, settings):
-    row = (int(state.step) - 1) // settings.validate_every
+def _validated(state, row, found, seconds):
     history = state.history
-    best = state.best
-    if row == 0 or float(found) < float(jnp.nanmin(history.validations)):
-        best = jax.tree.map(lambda a: jnp.array(a, copy=True), state.averaged)
+    before = jnp.where(jnp.isnan(history.validations), jnp.inf, history.validations)
+    best = state.averaged if found < float(jnp.min(before)) else state.best
     history = History(
         history.steps.at[row].set(state.step),
         history.losses.at[row].set(state.running_loss),
@@ -256,7 +256,7 @@ def _validated(state, found, seconds, settings):
 
 def _is_stale(history, row, patience):
     reached = history.validations[: row + 1]
-    return row - int(jnp.argmin(reached)) >= patience
+    return row - int(jnp.nanargmin(reached)) >= patience
 
 
 def _check_finite(loss, validation, step):

@@ -26,7 +26,7 @@ def _add_columns(parser):
     parser.add_argument("--array", metavar="NAME", help="which array of an .npz file")
     parser.add_argument("--euler", metavar="AXES", help="axes of Euler angles, such as ZXZ or xyz")
     parser.add_argument("--degrees", action="store_true", help="angles are in degrees")
-    parser.add_argument("--condition", metavar="FILE", help="numbers for each point, a row each")
+    parser.add_argument("--condition", metavar="FILE", help="numbers or labels, a row each point")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -51,6 +51,7 @@ def _add_fit(commands, common):
     fit.add_argument("--width", type=int, default=192, help="of the network (default: 192)")
     fit.add_argument("--kernel", default="auto", help="auto, exact, pinn or short-time")
     fit.add_argument("--flow", action="store_true", help="flow matching instead of diffusion")
+    fit.add_argument("--labels", action="store_true", help="the condition is a label, not a number")
     fit.add_argument("--resume", action="store_true", help="go on from FILE.partial")
     _add_columns(fit)
     fit.set_defaults(run=_fit)
@@ -65,14 +66,14 @@ def _add_sample(commands, common):
         parents=[common],
     )
     sample.add_argument("file", type=Path, help="a file written by calor fit")
-    sample.add_argument("-n", type=int, default=1000, help="how many (default: %(default)s)")
+    sample.add_argument("-n", type=int, help="how many (default: 1000, or one a condition)")
     sample.add_argument("--out", type=Path, required=True, help="a .csv, .npy or .npz file")
     sample.add_argument(
         "--plot", type=Path, metavar="PNG", help="draw them as well (S^2, SO(3), T^2)"
     )
     sample.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
     sample.add_argument("--steps", type=int, default=200, help="of generation (default: 200)")
-    sample.add_argument("--condition", metavar="FILE", help="numbers for each point, a row each")
+    sample.add_argument("--condition", metavar="FILE", help="numbers or labels, a row each point")
     sample.set_defaults(run=_sample)
 
 
@@ -104,11 +105,11 @@ def _fit(options) -> int:
         import jax.random as jr
         import numpy as np
 
-        from .. import diffusion, flow, kernels, networks, tables, training
+        from .. import diffusion, flow, kernels, networks, training
         from ..names import manifold_named
 
         manifold = manifold_named(options.manifold)
-        points, condition = _points(options, options.file, manifold, tables)
+        points, condition = _points(options, options.file, manifold, options.labels)
         if len(points) < 10:
             raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
         run = flow.fit_flow if options.flow else diffusion.fit
@@ -150,13 +151,15 @@ def _fit(options) -> int:
     return DONE
 
 
-def _points(options, path, manifold, tables):
+def _points(options, path, manifold, labels):
+    from .. import tables
+
     points = tables.read_points(
         path, manifold, euler=options.euler, degrees=options.degrees, array=options.array
     )
     condition = None
     if options.condition:
-        condition = tables.read_numbers(options.condition)
+        condition = tables.read_condition(options.condition, labels=labels)
         if len(condition) != len(points):
             raise InputError(
                 f"{options.condition} has {len(condition)} rows, {path} has {len(points)} points"
@@ -172,6 +175,10 @@ def _load_model(path):
     if not isinstance(model, AbstractModel):
         raise InputError(f"{path} holds a kernel, not a model; make one with calor fit")
     return model
+
+
+def _has_labels(model):
+    return model.condition is not None and bool(model.condition.labels)
 
 
 def _sample(options) -> int:
@@ -190,8 +197,10 @@ def _sample(options) -> int:
         from .. import tables
 
         model = _load_model(options.file)
-        condition = tables.read_numbers(options.condition) if options.condition else None
-        count = options.n if condition is None or len(condition) == 1 else len(condition)
+        condition = None
+        if options.condition:
+            condition = tables.read_condition(options.condition, labels=_has_labels(model))
+        count = options.n or (1000 if condition is None else len(condition))
         points = np.asarray(
             model.sample(count, condition=condition, key=jr.key(options.seed), steps=options.steps)
         )
@@ -221,11 +230,10 @@ def _score(options) -> int:
     with input_errors():
         import numpy as np
 
-        from .. import tables
         from ..files import replacing
 
         model = _load_model(options.file)
-        points, condition = _points(options, options.points, model.manifold, tables)
+        points, condition = _points(options, options.points, model.manifold, _has_labels(model))
         values = np.asarray(model.log_prob(points, condition=condition))
     mean = float(values.mean())
     error = float(values.std() / np.sqrt(len(values)))

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from tqdm import tqdm
 
 from ..files import replacing
 
@@ -24,6 +25,33 @@ def write_json(path: Path, report: dict) -> None:
     """Write a report, whole or not at all."""
     with replacing(path) as file:
         file.write(json.dumps(report, indent=1).encode())
+
+
+def resumable(
+    path: Path, identity: dict, jobs: Sequence[tuple], once: Callable, progress: bool | None
+) -> dict:
+    """Run jobs (name, seed, method) one by one, keeping each result; go on from what is there.
+
+    Args:
+        path: the file that results are kept in.
+        identity: the settings; results of others are not overwritten.
+        jobs: what to run.
+        once: runs one job and returns its result.
+        progress: whether to show a progress bar; by default on a terminal only.
+    """
+    identity = json.loads(json.dumps(identity))
+    report = {"date": today(), "hardware": hardware(), "identity": identity, "results": {}}
+    if path.is_file():
+        report = json.loads(path.read_text())
+        if report.get("identity") != identity:
+            raise ValueError(f"{path} has results of other settings; choose another folder.")
+    disable = None if progress is None else not progress
+    for name, seed, method in tqdm(jobs, desc=path.stem, disable=disable, leave=False):
+        done = report["results"].setdefault(name, {}).setdefault(method, {})
+        if str(seed) not in done:
+            done[str(seed)] = once(name, seed, method)
+            write_json(path, report)
+    return report
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:

@@ -7,14 +7,12 @@ that its likelihood mostly rewards remembering; `volcano (unique)` has each plac
 """
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from tqdm import tqdm
 
 from .. import datasets
 from ..density import fit_density
@@ -24,7 +22,7 @@ from ..kernels import heat_kernel
 from ..manifolds import Sphere
 from ..networks import Network
 from ..training import Training
-from ._report import hardware, markdown, summary, timed, today, write_json
+from ._report import markdown, resumable, summary, timed
 
 NAMES = ("floods", "quakes", "fires", "volcano", "volcano (unique)")
 # As published: mean of five splits.
@@ -55,7 +53,7 @@ class Task:
 
 
 TASKS = {
-    "floods": Task(5e-6, 1 / 80, 1.0, 600, learning_rate=2.5e-3),
+    "floods": Task(5e-6, 1 / 80, 1.0, 600, learning_rate=5e-3),
     "quakes": Task(1e-6, 1 / 300, 0.7, 700),
     "fires": Task(1e-7, 1 / 1000, 0.5, 1300, 4096),
     "volcano": Task(1e-7, 1 / 500, 0.7, 700),
@@ -95,33 +93,19 @@ def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
 
     A run that was interrupted goes on: what is in `out` already is not computed again.
     """
-    path = out / "earth.json"
-    report = _begin(path, settings)
+    identity = {"effort": settings.effort, "width": settings.width}
+    identity["tasks"] = {name: dataclasses.asdict(task) for name, task in TASKS.items()}
     jobs = [
         (name, seed, method)
         for name in settings.names
         for seed in range(settings.seeds)
         for method in settings.methods
     ]
-    disable = None if progress is None else not progress
-    for name, seed, method in tqdm(jobs, desc="earth", disable=disable, leave=False):
-        done = report["results"].setdefault(name, {}).setdefault(method, {})
-        if str(seed) in done:
-            continue
-        done[str(seed)] = _once(settings, name, seed, method, out)
-        write_json(path, report)
-    return report
 
+    def once(name, seed, method):
+        return _once(settings, name, seed, method, out)
 
-def _begin(path, settings):
-    identity = {"effort": settings.effort, "width": settings.width}
-    identity["tasks"] = {name: dataclasses.asdict(task) for name, task in TASKS.items()}
-    identity = json.loads(json.dumps(identity))
-    if path.is_file():
-        report = json.loads(path.read_text())
-        if report.get("identity") == identity:
-            return report
-    return {"date": today(), "hardware": hardware(), "identity": identity, "results": {}}
+    return resumable(out / "earth.json", identity, jobs, once, progress)
 
 
 def load(name: str) -> np.ndarray:

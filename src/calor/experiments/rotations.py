@@ -10,7 +10,6 @@ from pathlib import Path
 
 import jax.random as jr
 import numpy as np
-from tqdm import tqdm
 
 from ..datasets import RotationMixture
 from ..density import fit_density
@@ -20,7 +19,7 @@ from ..kernels import heat_kernel
 from ..manifolds import SO3
 from ..networks import Network
 from ..training import Training
-from ._report import hardware, markdown, summary, timed, today, write_json
+from ._report import markdown, resumable, summary, timed
 
 COMPONENTS = ("16", "32", "64")
 PUBLISHED = {"the paper": {"32": 0.21}, "RSGM as published": {"32": 0.20}}
@@ -59,20 +58,22 @@ class Settings:
 
 def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
     """Fit and score everything; results go to `out` as JSON and figures."""
-    path = out / "so3.json"
-    report = {"date": today(), "hardware": hardware(), "results": {}}
+    identity = {
+        "points": settings.points,
+        "training": dataclasses.asdict(settings.training),
+        "network": dataclasses.asdict(settings.network),
+    }
     jobs = [
         (name, seed, method)
         for name in settings.names
         for seed in range(settings.seeds)
         for method in settings.methods
     ]
-    disable = None if progress is None else not progress
-    for name, seed, method in tqdm(jobs, desc="so3", disable=disable, leave=False):
-        row = report["results"].setdefault(name, {}).setdefault(method, {})
-        row[str(seed)] = _once(settings, int(name), seed, method, out)
-        write_json(path, report)
-    return report
+
+    def once(name, seed, method):
+        return _once(settings, int(name), seed, method, out)
+
+    return resumable(out / "so3.json", identity, jobs, once, progress)
 
 
 def _once(settings, components, seed, method, out):
