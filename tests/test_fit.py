@@ -12,7 +12,9 @@ from test_diffusion import SHORT, SMALL, fitted, points_of
 
 import calor
 from calor import cli, training
+from calor.data import find_scales
 from calor.experiments import earth, rotations
+from calor.networks import trainable
 
 SPHERE = calor.Sphere(2)
 
@@ -34,33 +36,69 @@ def test_saved_models_are_the_same(name, tmp_path):
     assert again.about["manifold"] == str(model.manifold)
 
 
-def test_an_interrupted_training_goes_on_to_the_same_result(tmp_path, monkeypatch):
+@pytest.mark.parametrize("where", ["_stepper", "_validated"])
+def test_an_interrupted_training_goes_on_to_the_same_result(where, tmp_path, monkeypatch):
     data, path = points_of(SPHERE, 200), tmp_path / "fit.partial"
     whole = fit(data)
-    stepper = training._stepper
+    original, calls = getattr(training, where), []
 
-    def interrupted(*arguments):
-        step, calls = stepper(*arguments), []
-
-        def count(*inputs):
+    def count(function, number):
+        def counted(*inputs):
             calls.append(1)
-            if len(calls) == 20:
+            if len(calls) == number:
                 raise KeyboardInterrupt
-            return step(*inputs)
+            return function(*inputs)
 
-        return count
+        return counted
 
-    monkeypatch.setattr(training, "_stepper", interrupted)
+    stepper = lambda *arguments: count(original(*arguments), 20)
+    monkeypatch.setattr(training, where, stepper if where == "_stepper" else count(original, 2))
     with pytest.raises(KeyboardInterrupt):
         fit(data, resume=path)
     assert path.exists()
-    monkeypatch.setattr(training, "_stepper", stepper)
+    monkeypatch.setattr(training, where, original)
     with pytest.raises(calor.FileError, match="belongs to another run"):
         fit(points_of(SPHERE, 201), resume=path)
     again = fit(data, resume=path)
     assert not path.exists()
+    assert again.history.steps.tolist() == whole.history.steps.tolist() == [15, 30]
     x = data[:3]
     np.testing.assert_allclose(again.log_prob(x), whole.log_prob(x), atol=1e-5)
+
+
+def test_the_learning_rate_rises_and_decays():
+    transform = training.optimizer(calor.Training(steps=100, learning_rate=1e-3))
+    weights, gradient = {"w": jnp.ones(3)}, {"w": jnp.ones(3)}
+    state, sizes = transform.init(weights), []
+    for _ in range(100):
+        update, state = transform.update(gradient, state, weights)
+        sizes.append(float(jnp.max(jnp.abs(update["w"]))))
+    assert 0.9e-3 < max(sizes) < 1.1e-3
+    assert sizes[0] < 0.1 * max(sizes)
+    assert sizes[-1] < 0.02 * max(sizes)
+
+
+def test_only_the_network_is_trained():
+    group = np.stack([np.eye(3), np.diag([-1.0, -1, 1])])
+    quotient = calor.Quotient(SPHERE, group)
+    network = SMALL.build(jr.key(2), jr.normal(jr.key(0), (9, 3)), (0.1, 1.0), (1e-3, 1.0), 0, 3)
+    trained, rest = trainable(calor.TangentScore(quotient, network))
+    assert not jax.tree.leaves(trained.manifold)
+    assert trained.network.frequencies.value is None
+    assert len(jax.tree.leaves(trained)) == 2 * (SMALL.depth + 1)
+    assert jax.tree.leaves(rest.manifold)
+
+
+def test_scales_follow_the_data_in_many_dimensions():
+    for manifold in (calor.Euclidean(50), calor.Sphere(30), calor.Torus(10)):
+        points = jax.vmap(manifold.random_point)(jr.split(jr.key(0), 300))
+        scales = find_scales(manifold, points, None, None, "fit")
+        assert scales.t_min <= scales.t1 / 100
+        assert (
+            2 * manifold.dim * scales.t_min < 2 * manifold.dim
+        )  # noise below the size of the data
+    small = 1e-4 * jr.normal(jr.key(1), (300, 2))
+    assert find_scales(calor.Euclidean(2), small, None, None, "fit").t_min < 1e-9
 
 
 def test_nothing_is_compiled_after_the_first_step(monkeypatch):
@@ -121,6 +159,17 @@ def test_frechet_mean_is_the_point_of_no_pull(double):
         mean = calor.frechet_mean(manifold, points)
         pull = jnp.mean(jax.vmap(lambda y: manifold.log(mean, y))(points), axis=0)
         assert float(manifold.norm(mean, pull)) < 1e-8
+
+
+def test_frechet_mean_of_points_far_out_in_negative_curvature(double):
+    plane = calor.Hyperbolic(2)
+    angle = jnp.linspace(0, 2.5, 9)
+    radius = jnp.linspace(2, 6, 9)
+    flat = radius[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
+    points = jax.vmap(plane.decode)(flat)
+    mean = calor.frechet_mean(plane, points)
+    pull = jnp.mean(jax.vmap(lambda y: plane.log(mean, y))(points), axis=0)
+    assert float(plane.norm(mean, pull)) < 1e-8
 
 
 # The command line.
