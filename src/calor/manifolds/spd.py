@@ -150,7 +150,9 @@ class SPD(AbstractSymmetricSpace):
     def log_area(self, y):
         """Sum over pairs of log sinh(|x|/2), x the difference of two log-eigenvalues."""
         x = self._pairs(y) / 2
-        return jnp.sum(log_sinhc(x) + jnp.log(jnp.abs(x)))
+        # Eigenvalues that are equal to rounding get a finite drift.
+        apart = jnp.where(jnp.abs(x) > 1e-6, jnp.abs(x), 1e-6)
+        return jnp.sum(log_sinhc(x) + jnp.log(apart))
 
     def invariants(self, y):
         """Two even functions of each difference of two log-eigenvalues."""
