@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from test_diffusion import SHORT, SMALL, fitted, points_of
+from test_diffusion import SHORT, SMALL, fitted, points_of, slow
 
 import calor
 from calor import cli, training
@@ -25,6 +25,7 @@ def fit(data, **options):
     return calor.fit(kernel, data, key=jr.key(0), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hyperbolic:2"])  # its prior holds a kernel
 def test_saved_models_are_the_same(name, tmp_path):
     model = fitted(name)
@@ -36,7 +37,7 @@ def test_saved_models_are_the_same(name, tmp_path):
     assert again.about["manifold"] == str(model.manifold)
 
 
-@pytest.mark.parametrize("where", ["_stepper", "_validated"])
+@pytest.mark.parametrize("where", ["_stepper", slow("_validated")])
 def test_an_interrupted_training_goes_on_to_the_same_result(where, tmp_path, monkeypatch):
     data, path = points_of(SPHERE, 200), tmp_path / "fit.partial"
     whole = fit(data)
@@ -101,6 +102,7 @@ def test_scales_follow_the_data_in_many_dimensions():
     assert find_scales(calor.Euclidean(2), small, None, None, "fit").t_min < 1e-9
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_after_the_first_step(monkeypatch):
     compiled = []
     stepper = training._stepper
@@ -148,6 +150,7 @@ def test_bad_arguments_are_refused():
         calor.Training(learning_rate=-1.0)
 
 
+@pytest.mark.slow
 def test_a_last_time_that_is_too_early_warns():
     with pytest.warns(calor.PriorWarning, match="raise t1"):
         fit(points_of(SPHERE, 50), t1=0.2)
