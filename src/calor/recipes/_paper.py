@@ -130,7 +130,8 @@ class Paper(AbstractRecipe):
         def rebalance(state, key):
             jacobian = jax.jacrev(losses)(state.weights, state.count, key)
             norms = jnp.linalg.norm(jacobian, axis=1) + 1e-12
-            return self._MEMORY * state.balance + (1 - self._MEMORY) * jnp.sum(norms) / norms
+            new = self._MEMORY * state.balance + (1 - self._MEMORY) * jnp.sum(norms) / norms
+            return jnp.where(jnp.all(jnp.isfinite(norms)), new, state.balance)
 
         def step(state, _):
             key, key_step = jr.split(jr.wrap_key_data(state.key))
@@ -142,6 +143,9 @@ class Paper(AbstractRecipe):
             gradient, terms = jax.grad(balanced, has_aux=True)(
                 state.weights, state.count, key_step, balance
             )
+            # A point that float32 cannot hold, one in many thousands on SPD(10), is passed over.
+            gradient = jnp.where(jnp.all(jnp.isfinite(gradient)), gradient, 0.0)
+            terms = jnp.where(jnp.isfinite(terms), terms, state.terms)
             change, optimizer_state = optimizer.update(gradient, state.optimizer)
             weights = state.weights + change
             return (
