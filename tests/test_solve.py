@@ -380,8 +380,8 @@ def test_bad_files_are_explained(small, tmp_path):
     with pytest.raises(calor.FileError, match="damaged"):
         calor.load(bad)
     bad.write_bytes(data)
-    rewrite_header(bad, lambda header: header.update(kind="model"))
-    with pytest.raises(calor.FileError, match="holds a model"):
+    rewrite_header(bad, lambda header: header.update(kind="state"))
+    with pytest.raises(calor.FileError, match="holds a state"):
         calor.load(bad)
     with pytest.raises(FileNotFoundError, match="no file"):
         calor.load(tmp_path / "absent.calor")
