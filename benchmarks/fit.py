@@ -59,7 +59,7 @@ def training_speed(name, flow=False):
     loss = _BatchLoss(_Denoising(kernel, law), settings.batch)
     if flow:
         loss = _BatchLoss(_Matching(Uniform(manifold), law), settings.batch)
-    data = prepared.arrays()
+    data = prepared.points, prepared.features
     parameters, rest = trainable(field)
     times = law.draw(jr.key(3), settings.batch)
     x = prepared.points[: settings.batch]
@@ -77,6 +77,7 @@ def training_speed(name, flow=False):
     state = State(
         jnp.zeros((), int),
         *(jax.tree.map(jnp.copy, parameters) for _ in range(3)),
+        jnp.zeros(1),
         transform.init(parameters),
         jnp.zeros(()),
         jnp.zeros(()),

@@ -67,6 +67,14 @@ def test_an_interrupted_training_goes_on_to_the_same_result(where, tmp_path, mon
     np.testing.assert_allclose(again.log_prob(x), whole.log_prob(x), atol=1e-5)
 
 
+def test_training_is_judged_by_the_likelihood_of_held_out_points():
+    data = points_of(SPHERE, 120)
+    model = fit(data[:80], validation=data[80:])
+    judged = -float(jnp.min(model.history.validations))
+    # Fewer stops, and the flow in few steps.
+    assert abs(judged - float(jnp.mean(model.log_prob(data[80:])))) < 0.05
+
+
 def test_the_learning_rate_rises_and_decays():
     transform = training.optimizer(calor.Training(steps=100, learning_rate=1e-3))
     weights, gradient = {"w": jnp.ones(3)}, {"w": jnp.ones(3)}

@@ -8,7 +8,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import calor
-from calor.manifolds._symmetric import eigenvalues
+from calor.manifolds._symmetric import eigenvalues, random_rotation, symmetric_log
 
 
 def assert_finite(function, *points):
@@ -169,3 +169,24 @@ def test_fast_eigenvalues_of_ordinary_and_degenerate_matrices():
     slope = jax.jacfwd(lambda s: jnp.sum(eigenvalues(s)))(batch[0])
     np.testing.assert_allclose(slope, np.eye(10), atol=1e-5)
     assert_finite(eigenvalues, batch[-2])
+
+
+def test_batches_of_matrices_are_decomposed_one_by_one():
+    """On a CPU: batches that XLA decomposes side by side may wait for each other for ever."""
+    x = jnp.stack([jnp.eye(3)] * 8)
+    text = jax.jit(jax.vmap(jax.vmap(symmetric_log))).lower(x[None]).as_text()
+    calls = [line for line in text.splitlines() if "syevd" in line]
+    assert calls
+    assert not any("8x3x3" in line for line in calls)
+
+
+def test_random_rotations_are_uniform(double):
+    """The fourth moments of the entries, 3 / n(n + 2) and (n + 1) / (n - 1) n (n + 2)."""
+    n, count = 3, 40_000
+    q = jax.vmap(lambda key: random_rotation(key, n, jnp.float64))(jr.split(jr.key(0), count))
+    np.testing.assert_allclose(
+        jnp.einsum("bij,bkj->bik", q, q), np.stack([np.eye(n)] * count), atol=1e-12
+    )
+    np.testing.assert_allclose(jnp.mean(q**4, axis=0), 3 / (n * (n + 2)), atol=0.005)
+    other = jnp.mean(q[:, 0, 0] ** 2 * q[:, 1, 1] ** 2)
+    np.testing.assert_allclose(other, (n + 1) / ((n - 1) * n * (n + 2)), atol=0.005)

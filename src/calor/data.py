@@ -88,10 +88,6 @@ class Prepared(eqx.Module):
     held_features: Float[Array, "m c"]
     encoder: Condition | None
 
-    def arrays(self):
-        """The data that a loss sees."""
-        return self.points, self.features, self.held_out, self.held_features
-
 
 def prepare(
     manifold: AbstractManifold,

@@ -85,19 +85,12 @@ class _Mean(eqx.Module):
         return logsumexp(values) - jnp.log(len(points))
 
 
-class _Broad(eqx.Module):
-    broad: AbstractPrior
-
-    def __call__(self, x):
-        return self.broad.log_prob(x)
-
-
 def _parts(kernel, points, bandwidths, broad, x):
     """log-densities (m, k + 1) of every row of bandwidths, and of the broad part."""
     size = max(1, min(256, 2_000_000 // len(points)))  # pairs in memory at a time
     run = _Mean(kernel)
     rows = [in_batches(run, x, shared=(points, times), size=size) for times in bandwidths]
-    return jnp.stack([*rows, in_batches(_Broad(broad), x)], axis=1)
+    return jnp.stack([*rows, in_batches(broad.log_prob, x)], axis=1)
 
 
 def fit_density(

@@ -3,11 +3,8 @@
 Nothing in a file is code.  A file is written under another name and moved into place.
 """
 
-import contextlib
 import json
-import os
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
+
+from ._atomic import replacing
 
 FORMAT = 1
 _HEADER = "calor"
@@ -107,23 +106,3 @@ def read(path: Path, kinds: Sequence[str]) -> tuple[dict, dict[str, np.ndarray]]
     if found != "state" and not finite:
         raise FileError(f"{path} is damaged: it contains numbers that are not finite.")
     return header, tensors
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Any]:
-    """A file that takes the place of `path` when all went well, and leaves no trace otherwise."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -19,7 +19,7 @@ from ._types import Key, Points, Scalar
 from .data import Prepared, build_network, find_scales, prepare
 from .forward import TimeLaw
 from .heat import AbstractHeatKernel
-from .models import Model, with_weights
+from .models import HeldOutLikelihood, Model, with_weights
 from .networks import Network
 from .prior import (
     AbstractPrior,
@@ -30,12 +30,10 @@ from .prior import (
     is_compact,
 )
 from .score import AbstractScore
-from .training import Training, train
+from .training import History, Training, train
 
 # Stops that are tried, in units of t_min.
 _STOPS = (1.0, 5.0, 50.0, 1000.0)
-# Points, each noised once, at which a field is validated.
-_VALIDATION_DRAWS = 4096
 
 Objective = Callable[[AbstractScore, Float[Array, "n ..."], Float[Array, "n c"], Key], Scalar]
 
@@ -100,12 +98,22 @@ def fit_model(
     outputs = field_class.outputs
     built = build_network(network, manifold, prepared, scales, outputs, key_start)
     record = _record(kernel, network, training, field_class, law, prepared, prior, key)
-    text = json.dumps(record)
+    model = model_class(
+        manifold=manifold,
+        field=field_class(manifold, built),  # pyright: ignore
+        prior=prior,
+        condition=prepared.encoder,
+        stops=stops,
+        weights=(1.0,) + (0.0,) * len(stops),
+        t1=scales.t1,
+        history=History.empty(0),
+        record=json.dumps(record),
+    )
     field, history = train(
-        field_class(manifold, built),  # pyright: ignore
+        model.field,
         _BatchLoss(objective, training.batch),
-        _HeldOutLoss(objective),
-        prepared.arrays(),
+        HeldOutLikelihood(model, prepared, key_check),
+        (prepared.points, prepared.features),
         training,
         key_train,
         title=f"{owner} on {manifold}",
@@ -113,18 +121,7 @@ def fit_model(
         progress=choices.progress,
         resume=choices.resume,
     )
-    model = model_class(
-        manifold=manifold,
-        field=field,
-        prior=prior,
-        condition=prepared.encoder,
-        stops=stops,
-        weights=(1.0,) + (0.0,) * len(stops),
-        t1=scales.t1,
-        history=history,
-        record=text,
-    )
-    model = with_weights(model, prepared, key_check)
+    model = with_weights(model, field, history, prepared, key_check)
     if choices.resume is not None:
         Path(choices.resume).unlink(missing_ok=True)
     return model
@@ -151,23 +148,10 @@ class _BatchLoss(eqx.Module):
     batch: int = eqx.field(static=True)
 
     def __call__(self, field, data, key):
-        points, features, *_ = data
+        points, features = data
         key_batch, key_noise = jr.split(key)
         chosen = jr.randint(key_batch, (self.batch,), 0, len(points))
         return self.objective(field, points[chosen], features[chosen], key_noise)
-
-
-class _HeldOutLoss(eqx.Module):
-    """The objective on the held out points, repeated, with noise that never changes."""
-
-    objective: Objective
-
-    def __call__(self, field, data):
-        *_, points, features = data
-        repeats = max(1, _VALIDATION_DRAWS // len(points))
-        points, features = (jnp.concatenate([array] * repeats) for array in (points, features))
-        order = jr.permutation(jr.key(1), len(points))  # times are stratified in order
-        return self.objective(field, points[order], features[order], jr.key(2))
 
 
 def make_prior(

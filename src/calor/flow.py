@@ -15,18 +15,18 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, Float
 
 from ._types import Key, Points, Scalar
 from .fitting import Choices, fit_model
-from .forward import TimeLaw
+from .forward import TimeLaw, mean_loss
 from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold
 from .models import AbstractModel
 from .networks import FieldNetwork, Network
 from .prior import AbstractPrior
-from .score import AbstractScore, Condition, frame_size
+from .reverse import midpoint
+from .score import AbstractScore, Condition, frame_size, tangent_vector
 from .training import History, Training
 
 
@@ -36,14 +36,10 @@ class TangentVelocity(AbstractScore):
     manifold: AbstractManifold
     network: FieldNetwork
 
-    @staticmethod
-    def outputs(manifold):
-        """One for each vector of the frame."""
-        return frame_size(manifold)
+    outputs = staticmethod(frame_size)
 
     def _field(self, t, x, condition):
-        coefficients = self.network(self.manifold.embedding(x), t, condition)
-        return jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
+        return tangent_vector(self.manifold, self.network, t, x, condition)
 
 
 class Flow(AbstractModel):
@@ -92,10 +88,8 @@ class _Generate(eqx.Module):
 
         def step(x, ends):
             start, end = jnp.sqrt(ends / model.t1)  # what is left of the way
-            halfway = manifold._exp(x, (start - end) / 2 * velocity(start, x))
-            move = (start - end) * velocity((start + end) / 2, halfway)
-            moved = manifold._exp(halfway, manifold._log(halfway, x) + move)
-            return jnp.where(ends[0] > stop, manifold._project(moved), x), None
+            moved = midpoint(velocity, manifold, start, end, x)
+            return jnp.where(ends[0] > stop, moved, x), None
 
         def velocity(left, x):
             return model.field(model.t1 * left**2, x, features)
@@ -153,8 +147,6 @@ def matching_loss(
 ) -> Scalar:
     """The mean squared difference to the velocities of single geodesics."""
     manifold = field.manifold
-    key_time, key_start = jr.split(key)
-    times = law.draw(key_time, len(x1))
 
     def one(t, x1, condition, key):
         left = jnp.sqrt(t / law.t1)
@@ -163,7 +155,7 @@ def matching_loss(
         error = field(t, x, condition) - target
         return manifold._inner(x, error, error)
 
-    return jnp.mean(jax.vmap(one)(times, x1, condition, jr.split(key_start, len(x1))))
+    return mean_loss(one, law, x1, condition, key)
 
 
 class _Matching(eqx.Module):

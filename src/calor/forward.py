@@ -10,6 +10,8 @@ log-likelihood.  The target is of size 1/sqrt(2t), the weight of log-uniform tim
 stays bounded as t -> 0.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -53,8 +55,6 @@ def denoising_loss(
     key: Key,
 ) -> Scalar:
     """The loss of a batch of data points, each noised once."""
-    key_time, key_noise = jr.split(key)
-    times = law.draw(key_time, len(x0))
 
     def one(t, x0, condition, key):
         x = kernel._sample(t, x0, key)
@@ -62,4 +62,17 @@ def denoising_loss(
         error = score(t, x, condition) - target
         return law.weight(t) * kernel.manifold._inner(x, error, error)
 
-    return jnp.mean(jax.vmap(one)(times, x0, condition, jr.split(key_noise, len(x0))))
+    return mean_loss(one, law, x0, condition, key)
+
+
+def mean_loss(
+    one: Callable[..., Scalar],
+    law: TimeLaw,
+    points: Float[Array, "n ..."],
+    condition: Float[Array, "n c"],
+    key: Key,
+) -> Scalar:
+    """The mean of a loss of time, point, condition and random key, at random times."""
+    key_time, key_each = jr.split(key)
+    times = law.draw(key_time, len(points))
+    return jnp.mean(jax.vmap(one)(times, points, condition, jr.split(key_each, len(points))))

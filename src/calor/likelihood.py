@@ -43,8 +43,9 @@ def follow(
     *,
     tolerance: float,
     probes: Float[Array, "p ..."] | None = None,
+    steps: int | None = None,
 ) -> Trajectory:
-    """Follow the flow from one point with an adaptive Runge-Kutta method.
+    """Follow the flow from one point with a Runge-Kutta method.
 
     The state is the point in ambient coordinates, put back on the manifold whenever the velocity
     is asked for, and the integral of the divergence.
@@ -58,6 +59,7 @@ def follow(
         tolerance: absolute and relative, for each step.
         probes: random signs, as vectors in coefficients of the basis, to estimate the divergence
             with; None computes it exactly.
+        steps: of equal length, of the midpoint rule, instead of adaptive ones.
     """
 
     def rate(tau, state, _):
@@ -70,13 +72,15 @@ def follow(
             lambda y: velocity(tau, y), place, frame, manifold._inner
         )
 
-    controller = diffrax.PIDController(rtol=tolerance, atol=tolerance)
+    solver, controller = diffrax.Tsit5(), diffrax.PIDController(rtol=tolerance, atol=tolerance)
+    if steps is not None:
+        solver, controller = diffrax.Midpoint(), diffrax.ConstantStepSize()
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(rate),
-        diffrax.Tsit5(),
+        solver,
         start,
         end,
-        (end - start) / 100,
+        (end - start) / (steps or 100),
         (x, jnp.zeros((), x.dtype)),
         stepsize_controller=controller,
         max_steps=LARGEST_STEPS,

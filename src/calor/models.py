@@ -35,6 +35,8 @@ from .training import History
 _SMALLEST_WEIGHT = 2e-3
 # How many held out points the weights are found on.
 _POINTS = 1024
+# During training it is fewer, and the flow is followed in so many steps.
+_QUICK_POINTS, _QUICK_STEPS = 512, 40
 _BATCH = 512
 
 
@@ -87,7 +89,7 @@ class AbstractModel(eqx.Module):
         x = checked_points(self.manifold, x, "log_prob", "x")
         features = self._features(condition, len(x), "log_prob")
         key = jr.key(0) if key is None else random_key(key, "log_prob")
-        parts = self._parts(x, features, key, tolerance, probes)
+        parts = self._parts(x, features, key, tolerance, probes, None)
         lost = int(jnp.sum(jnp.any(jnp.isnan(parts), axis=1)))
         if lost:
             warnings.warn(
@@ -99,17 +101,17 @@ class AbstractModel(eqx.Module):
             weights = jnp.asarray(np.log(self.weights), parts.dtype)
         return logsumexp(parts + weights, axis=1)
 
-    def _parts(self, x, features, key, tolerance, probes):
+    def _parts(self, x, features, key, tolerance, probes, steps):
         """log-densities (n, k + 1) at the stops and of the prior; NaN where the flow was lost."""
         if probes is None:
             probes = 0 if self.manifold.dim <= likelihood.EXACT_DIVERGENCE else 8
-        run, keys = _Density(self, probes), jr.split(key, len(x))
+        run, keys = _Density(self, probes, steps), jr.split(key, len(x))
         columns = []
         for stop in self.stops:
             numbers = jnp.asarray(stop, x.dtype), jnp.asarray(tolerance, x.dtype)
             values, reached = in_batches(run, x, features, keys, shared=numbers)
             columns.append(jnp.where(reached, values, jnp.nan))
-        columns.append(in_batches(_PriorDensity(self.prior), x))
+        columns.append(in_batches(self.prior.log_prob, x))
         return jnp.stack(columns, axis=1)
 
     def _drawn(self, n, condition, key, steps, run):
@@ -156,6 +158,7 @@ class _Density(eqx.Module):
 
     model: AbstractModel
     probes: int = eqx.field(static=True)
+    steps: int | None = eqx.field(static=True)
 
     def __call__(self, stop, tolerance, x, features, key):
         model = self.model
@@ -169,15 +172,9 @@ class _Density(eqx.Module):
             *model._span(stop),
             tolerance=tolerance,
             probes=vectors,
+            steps=self.steps,
         )
         return model.prior.log_prob(way.end) + way.divergence, way.reached
-
-
-class _PriorDensity(eqx.Module):
-    prior: AbstractPrior
-
-    def __call__(self, x):
-        return self.prior.log_prob(x)
 
 
 @eqx.filter_jit
@@ -203,20 +200,71 @@ def in_batches(function: Any, *arrays: Array, shared: tuple = (), size: int = _B
     return jax.tree.map(lambda *rows: jnp.concatenate(rows)[:count], *results)
 
 
-def with_weights(model: Model, prepared: Prepared, key: Key) -> Model:
-    """The model with weights of its stops by the likelihood of held out points."""
+def with_weights(
+    model: Model, field: AbstractScore, history: History, prepared: Prepared, key: Key
+) -> Model:
+    """The model with a trained field, the weights of its stops by the likelihood of held out data.
+
+    Args:
+        model: everything but the field and its history.
+        field: the trained field.
+        history: of its training.
+        prepared: the data.
+        key: a random key.
+    """
+    model = _with(model, field=field, history=history)
     chosen = jr.permutation(key, len(prepared.held_out))[:_POINTS]
     x, features = prepared.held_out[chosen], prepared.held_features[chosen]
-    parts = np.asarray(model._parts(x, features, key, 1e-4, None), np.float64)
-    parts = np.where(np.isnan(parts), -1e3, parts)
+    parts = _finite(model._parts(x, features, key, 1e-4, None, None))
     weights = mixture_weights(parts)
     keep = weights[:-1] >= _SMALLEST_WEIGHT
     if not keep.any():
         keep[np.argmax(weights[:-1])] = True
     weights = mixture_weights(parts[:, np.append(keep, True)])
     stops = tuple(np.asarray(model.stops)[keep].tolist())
+    return _with(model, stops=stops, weights=tuple(weights.tolist()))
+
+
+def _with(model: Model, **changes: Any) -> Model:
+    """The model with other fields."""
     fields = {name: getattr(model, name) for name in type(model).__dataclass_fields__}
-    return type(model)(**{**fields, "stops": stops, "weights": tuple(weights.tolist())})
+    return type(model)(**{**fields, **changes})
+
+
+def _finite(parts):
+    """In double precision, with points that the flow lost as points of no density."""
+    parts = np.asarray(parts, np.float64)
+    return np.where(np.isnan(parts), -1e3, parts)
+
+
+class HeldOutLikelihood:
+    """Minus the log-likelihood of held out points, as training sees it: fast, not exact.
+
+    Some of the stops, some of the points, the flow by few steps of the midpoint rule.
+    """
+
+    def __init__(self, model: AbstractModel, prepared: Prepared, key: Key):
+        """Choose the points.
+
+        Args:
+            model: with any field; it is replaced by the one to judge.
+            prepared: the data.
+            key: a random key.
+        """
+        chosen = jr.permutation(key, len(prepared.held_out))[:_QUICK_POINTS]
+        self._model = _with(model, stops=model.stops[::2])
+        self._points = prepared.held_out[chosen], prepared.held_features[chosen]
+        self._key = key
+
+    def __len__(self) -> int:
+        """The number of points."""
+        return len(self._points[0])
+
+    def __call__(self, field: AbstractScore) -> Float[np.ndarray, " n"]:
+        """The value of a field at each point."""
+        model = _with(self._model, field=field)
+        parts = _finite(model._parts(*self._points, self._key, 0.0, None, _QUICK_STEPS))
+        return -np.logaddexp.reduce(parts + np.log(mixture_weights(parts)), axis=1)
 
 
 def mixture_weights(parts: Float[np.ndarray, "n k"], steps: int = 400) -> Float[np.ndarray, " k"]:

@@ -207,7 +207,7 @@ def points(values: np.ndarray, manifold) -> Figure:
 
 
 def histories(models: dict, title: str = "") -> Figure:
-    """The validation loss of models against the time of training.
+    """The log-likelihood of held out data against the time of training.
 
     Args:
         models: models, or their histories, by name.
@@ -217,9 +217,10 @@ def histories(models: dict, title: str = "") -> Figure:
     axes = figure.subplots()
     for name, model in models.items():
         history = getattr(model, "history", model)
-        axes.plot(history.seconds, history.validations, label=name)
+        likelihoods = -np.asarray(history.validations)
+        axes.plot(history.seconds, likelihoods, marker=".", linewidth=1.2, label=name)
     axes.set_xlabel("seconds of training")
-    axes.set_ylabel("validation loss")
+    axes.set_ylabel("held out log-likelihood")
     axes.set_title(title, fontsize=10, color=_INK)
     axes.grid(color="#dddddd", linewidth=0.5)
     axes.legend(fontsize=8, frameon=False)

@@ -41,9 +41,13 @@ def walk(score: Field, manifold: AbstractManifold, t, after, x, key):
 def flow(score: Field, manifold: AbstractManifold, t, after, x, key):
     """One step of the probability flow."""
     start, end = jnp.sqrt(2 * t), jnp.sqrt(2 * after)
-    middle = (start + end) / 2
-    halfway = manifold._exp(x, (start - end) / 2 * start * score(t, x))
-    move = (start - end) * middle * score(middle**2 / 2, halfway)
+    return midpoint(lambda a, x: a * score(a**2 / 2, x), manifold, start, end, x)
+
+
+def midpoint(velocity: Field, manifold: AbstractManifold, start, end, x):
+    """One step of the midpoint rule, from `start` down to `end`."""
+    halfway = manifold._exp(x, (start - end) / 2 * velocity(start, x))
+    move = (start - end) * velocity((start + end) / 2, halfway)
     return manifold._project(manifold._exp(halfway, manifold._log(halfway, x) + move))
 
 

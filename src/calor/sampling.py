@@ -106,7 +106,4 @@ def langevin(
     # The tilt widens the Gaussian: a first move part of the way along its slope.
     start = look(v + _FIRST_MOVE * variance * lift(jax.grad(tilt)(y)))
     (_, y, _, _), chances = jax.lax.scan(step, start, jr.split(key_walk, steps))
-    # Not before the chain has ended: decompositions of batches that XLA runs side by side on a CPU
-    # wait for each other's threads, for ever.
-    y, x0 = jax.lax.optimization_barrier((y, x0))
     return manifold.point_at(y, x0, key_place), jnp.mean(chances)

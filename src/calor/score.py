@@ -69,24 +69,32 @@ def frame_size(manifold: AbstractManifold) -> int:
     return jax.eval_shape(manifold.frame, jax.ShapeDtypeStruct(manifold.shape, float)).shape[0]
 
 
+def tangent_vector(
+    manifold: AbstractManifold,
+    network: FieldNetwork,
+    t: Scalar,
+    x: Point,
+    condition: Float[Array, " c"],
+) -> Tangent:
+    """The vector whose coefficients in the frame at x the network gives."""
+    coefficients = network(manifold.embedding(x), t, condition)
+    return jnp.tensordot(coefficients, manifold.frame(x), axes=1)
+
+
 class TangentScore(AbstractScore):
     """An ambient field, projected to the tangent space and scaled with time."""
 
     manifold: AbstractManifold
     network: FieldNetwork
 
-    @staticmethod
-    def outputs(manifold):
-        """One for each vector of the frame."""
-        return frame_size(manifold)
+    outputs = staticmethod(frame_size)
 
     def _field(self, t, x, condition):
-        coefficients = self.network(self.manifold.embedding(x), t, condition)
         rate = self.manifold.spectral_gap()
         scale = jax.lax.rsqrt(2 * t)
         if rate > 0:
             scale = jnp.sqrt(rate / jnp.expm1(2 * rate * t))
-        return jnp.tensordot(scale * coefficients, self.manifold.frame(x), axes=1)
+        return scale * tangent_vector(self.manifold, self.network, t, x, condition)
 
 
 class DenoisedScore(AbstractScore):

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .files import replacing
+from ._atomic import replacing
 from .manifolds import SO3, AbstractManifold, Sphere, Torus
 from .manifolds.base import TOLERANCE
 

@@ -7,12 +7,13 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 from tqdm import tqdm
@@ -26,6 +27,18 @@ from .networks import trainable
 _SAVE_EVERY = 30.0
 
 Loss = Callable[[Any, Any, Key], Scalar]
+
+
+class Validation(Protocol):
+    """How good a model is at each of so many held out points, the lower the better."""
+
+    def __len__(self) -> int:
+        """The number of points."""
+        ...
+
+    def __call__(self, model: Any, /) -> Float[np.ndarray, " n"]:
+        """The values at the points."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +75,13 @@ class History(eqx.Module):
     steps: Int[Array, " v"]
     losses: Float[Array, " v"]
     validations: Float[Array, " v"]
+    """The lower the better; of a model, minus the mean log-likelihood of held out points."""
     seconds: Float[Array, " v"]
+
+    @staticmethod
+    def empty(rows: int) -> "History":
+        """A history with so many rows to fill."""
+        return History(jnp.zeros(rows, int), *(jnp.full(rows, jnp.nan) for _ in range(3)))
 
 
 class State(eqx.Module):
@@ -72,6 +91,8 @@ class State(eqx.Module):
     parameters: Any
     averaged: Any
     best: Any
+    lowest: Float[Array, " n"]
+    """The values at held out points where their mean was lowest."""
     optimizer: Any
     history: History
     running_loss: Scalar
@@ -136,7 +157,7 @@ def _orthogonal(matrix):
 def train(
     model: Any,
     loss: Loss,
-    validate: Callable[[Any, Any], Scalar],
+    validate: Validation,
     data: Any,
     settings: Training,
     key: Key,
@@ -148,11 +169,14 @@ def train(
 ) -> tuple[Any, History]:
     """Train a model; returns the best averaged one, by validation, and the history.
 
+    The best one is the last whose validation is not worse than the lowest by more than the standard
+    error of their difference: small differences are noise, and later weights are averaged longer.
+
     Args:
         model: what to train, an equinox module.
         loss: of a model, the data and a random key.
-        validate: a number for a model and the data, the lower the better; deterministic.
-        data: arrays that both are given.
+        validate: values of a model at held out points, the lower the better; deterministic.
+        data: arrays that the loss is given.
         settings: the budget.
         key: a random key.
         title: for the progress bar.
@@ -168,8 +192,9 @@ def train(
         parameters,
         parameters,
         parameters,
+        jnp.full(len(validate), jnp.inf),
         transform.init(parameters),
-        History(jnp.zeros(rows, int), *(jnp.full(rows, jnp.nan) for _ in range(3))),
+        History.empty(rows),
         jnp.zeros(()),
     )
     if resume is not None and Path(resume).exists():
@@ -177,7 +202,6 @@ def train(
     before = float(jnp.nanmax(jnp.append(state.history.seconds, 0.0)))
     begun = saved = time.monotonic()
     step = _stepper(transform, loss, rest, settings)
-    measure = eqx.filter_jit(lambda p, data: validate(eqx.combine(p, rest), data))
     number = int(state.step)
     bar = tqdm(
         total=settings.steps,
@@ -194,11 +218,12 @@ def train(
                 if number and (number % settings.validate_every == 0 or number == settings.steps):
                     row = (number - 1) // settings.validate_every
                     if bool(jnp.isnan(state.history.validations[row])):
-                        found = float(measure(state.averaged, data))
+                        values = validate(eqx.combine(state.averaged, rest))
+                        found = float(np.mean(values))
                         _check_finite(float(state.running_loss), found, number)
-                        state = _validated(state, row, found, before + time.monotonic() - begun)
+                        state = _validated(state, row, values, before + time.monotonic() - begun)
                         shown = f"{float(state.running_loss):.4f}"
-                        bar.set_postfix(loss=shown, valid=f"{found:.4f}")
+                        bar.set_postfix(loss=shown, held_out=f"{-found:.3f}")
                     if _is_stale(state.history, row, settings.patience):
                         break
                 if number == settings.steps:
@@ -236,22 +261,27 @@ def _stepper(transform, loss, rest, settings):
         averaged = jax.tree.map(lambda a, p: a + (1 - decay) * (p - a), state.averaged, parameters)
         smooth = jnp.minimum(0.99, (count - 1) / count)
         running = smooth * state.running_loss + (1 - smooth) * found
-        return State(count, parameters, averaged, state.best, inner, state.history, running)
+        fixed = state.best, state.lowest
+        return State(count, parameters, averaged, *fixed, inner, state.history, running)
 
     return advance
 
 
-def _validated(state, row, found, seconds):
-    history = state.history
-    before = jnp.where(jnp.isnan(history.validations), jnp.inf, history.validations)
-    best = state.averaged if found < float(jnp.min(before)) else state.best
+def _validated(state, row, values, seconds):
+    history, lowest, found = state.history, np.asarray(state.lowest), float(np.mean(values))
+    worse = values - lowest
+    is_lowest = found < np.mean(lowest)
+    if is_lowest or np.mean(worse) <= np.std(worse) / np.sqrt(len(worse)):
+        state = eqx.tree_at(lambda s: s.best, state, state.averaged)
+    if is_lowest:
+        state = eqx.tree_at(lambda s: s.lowest, state, jnp.asarray(values, state.lowest.dtype))
     history = History(
         history.steps.at[row].set(state.step),
         history.losses.at[row].set(state.running_loss),
         history.validations.at[row].set(found),
         history.seconds.at[row].set(seconds),
     )
-    return eqx.tree_at(lambda s: (s.best, s.history), state, (best, history))
+    return eqx.tree_at(lambda s: s.history, state, history)
 
 
 def _is_stale(history, row, patience):

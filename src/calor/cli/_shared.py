@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from .. import _atomic
+
 DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -53,7 +55,7 @@ def input_errors():
     """Errors of the library about its arguments are errors of the user's input here."""
     try:
         yield
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, FloatingPointError) as error:
         raise InputError(str(error)) from error
 
 
@@ -71,23 +73,36 @@ def writable(path: Path) -> Path:
     return path
 
 
+def unfinished(out: Path, resume: bool) -> Path:
+    """The file beside `out` for the state of an unfinished run."""
+    partial = out.with_name(f"{out.name}.partial")
+    if partial.exists() and not resume:
+        raise InputError(
+            f"{partial} holds an unfinished run; add --resume to go on from it, or remove it"
+        )
+    if resume and not partial.exists():
+        raise InputError(f"there is no unfinished run {partial} to resume")
+    return partial
+
+
+@contextlib.contextmanager
+def keeping(partial: Path):
+    """Say where an interrupted run is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if partial.exists():
+            print(f"calor: kept in {partial}; --resume goes on from it", file=sys.stderr)
+        raise
+    stop_if_interrupted()
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` when all went well, and leaves no trace otherwise."""
-    path = writable(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        file = open(temporary, "xb")
-    except OSError as error:
-        raise InputError(f"cannot write in {path.parent}: {error.strerror}") from error
-    try:
-        with file:
-            yield file
+    """A file that takes the place of `path` when all went well and Ctrl-C was not pressed."""
+    with _atomic.replacing(writable(path)) as file:
+        yield file
         stop_if_interrupted()
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 @contextlib.contextmanager

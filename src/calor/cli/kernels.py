@@ -1,10 +1,9 @@
 """`calor solve` and `calor check`: learned heat kernels."""
 
 import json
-import sys
 from pathlib import Path
 
-from ._shared import DONE, InputError, input_errors, stop_if_interrupted, writable
+from ._shared import DONE, InputError, input_errors, keeping, unfinished, writable
 
 
 def add(commands, common):
@@ -67,13 +66,7 @@ def _add_check(commands, common):
 
 def _solve(options) -> int:
     out = writable(options.out)
-    partial = out.with_name(f"{out.name}.partial")
-    if partial.exists() and not options.resume:
-        raise InputError(
-            f"{partial} holds an unfinished run; add --resume to go on from it, or remove it"
-        )
-    if options.resume and not partial.exists():
-        raise InputError(f"there is no unfinished run {partial} to resume")
+    partial = unfinished(out, options.resume)
     with input_errors():
         import jax.random as jr
 
@@ -87,13 +80,8 @@ def _solve(options) -> int:
             recipe = make(**settings)
         except TypeError as error:
             raise InputError(f"--set: {error}") from error
-        try:
+        with keeping(partial):
             kernel = solver.solve(manifold, recipe, key=jr.key(options.seed), resume=partial)
-        except KeyboardInterrupt:
-            if partial.exists():
-                print(f"calor: kept in {partial}; --resume goes on from it", file=sys.stderr)
-            raise
-        stop_if_interrupted()
         checkpoint.save(out, kernel)
     certificate = kernel.certificate  # pyright: ignore
     if options.json:

@@ -1,10 +1,9 @@
 """`calor fit`, `calor sample` and `calor score`: diffusion models of points in a file."""
 
 import json
-import sys
 from pathlib import Path
 
-from ._shared import DONE, InputError, input_errors, stop_if_interrupted, writable
+from ._shared import DONE, InputError, input_errors, keeping, unfinished, writable
 
 _MANIFOLDS = (
     "sphere:N, so3, torus:N, hyperbolic:N, spd:N, euclidean:N, or a product as so3*euclidean:3"
@@ -94,13 +93,7 @@ def _add_score(commands, common):
 
 def _fit(options) -> int:
     out = writable(options.out)
-    partial = out.with_name(f"{out.name}.partial")
-    if partial.exists() and not options.resume:
-        raise InputError(
-            f"{partial} holds an unfinished run; add --resume to go on from it, or remove it"
-        )
-    if options.resume and not partial.exists():
-        raise InputError(f"there is no unfinished run {partial} to resume")
+    partial = unfinished(out, options.resume)
     with input_errors():
         import jax.random as jr
         import numpy as np
@@ -113,7 +106,7 @@ def _fit(options) -> int:
         if len(points) < 10:
             raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
         run = flow.fit_flow if options.flow else diffusion.fit
-        try:
+        with keeping(partial):
             model = run(
                 kernels.heat_kernel(manifold, options.kernel),
                 points,
@@ -123,13 +116,6 @@ def _fit(options) -> int:
                 training=training.Training(steps=options.steps, batch=options.batch),
                 resume=partial,
             )
-        except KeyboardInterrupt:
-            if partial.exists():
-                print(f"calor: kept in {partial}; --resume goes on from it", file=sys.stderr)
-            raise
-        except FloatingPointError as error:
-            raise InputError(str(error)) from error
-        stop_if_interrupted()
         model.save(out)
     history = model.history
     report = {
@@ -138,14 +124,15 @@ def _fit(options) -> int:
         "points": len(points),
         "steps": int(history.steps[-1]),
         "seconds": round(float(history.seconds[-1]), 1),
-        "validation_loss": float(np.min(np.asarray(history.validations))),
+        "validation_log_likelihood": -float(np.min(np.asarray(history.validations))),
     }
     if options.json:
         print(json.dumps(report, indent=2))
     else:
         print(
             f"{report['model']}\n{report['points']} points, {report['steps']} steps, "
-            f"{report['seconds']:.0f} s, validation loss {report['validation_loss']:.4f}\n\n"
+            f"{report['seconds']:.0f} s, log-likelihood of the points put aside about "
+            f"{report['validation_log_likelihood']:.3f}\n\n"
             f"Saved: {options.out}"
         )
     return DONE
@@ -212,7 +199,7 @@ def _sample(options) -> int:
 
 
 def _plot(path, points, manifold):
-    from ..files import replacing
+    from .._atomic import replacing
 
     try:
         from .. import plots
@@ -230,7 +217,7 @@ def _score(options) -> int:
     with input_errors():
         import numpy as np
 
-        from ..files import replacing
+        from .._atomic import replacing
 
         model = _load_model(options.file)
         points, condition = _points(options, options.points, model.manifold, _has_labels(model))

@@ -1,19 +1,20 @@
 """What experiments share: rows of a table with their standard errors, and where they are kept."""
 
 import datetime
+import itertools
 import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from tqdm import tqdm
 
-from ..files import replacing
+from .._atomic import replacing
 
 
 def hardware() -> str:
@@ -27,15 +28,31 @@ def write_json(path: Path, report: dict) -> None:
         file.write(json.dumps(report, indent=1).encode())
 
 
+class Plan(NamedTuple):
+    """What an experiment runs: every method on every data set, with every seed."""
+
+    names: Sequence[str]
+    seeds: int
+    methods: Sequence[str]
+
+    def jobs(self) -> list[tuple[str, int, str]]:
+        """Data set, seed and method of each run."""
+        return list(itertools.product(self.names, range(self.seeds), self.methods))
+
+
 def resumable(
-    path: Path, identity: dict, jobs: Sequence[tuple], once: Callable, progress: bool | None
+    path: Path,
+    identity: dict,
+    plan: Plan,
+    once: Callable[[str, int, str], dict],
+    progress: bool | None,
 ) -> dict:
-    """Run jobs (name, seed, method) one by one, keeping each result; go on from what is there.
+    """Run a plan job by job, keeping each result; go on from what is there.
 
     Args:
         path: the file that results are kept in.
         identity: the settings; results of others are not overwritten.
-        jobs: what to run.
+        plan: what to run.
         once: runs one job and returns its result.
         progress: whether to show a progress bar; by default on a terminal only.
     """
@@ -46,7 +63,7 @@ def resumable(
         if report.get("identity") != identity:
             raise ValueError(f"{path} has results of other settings; choose another folder.")
     disable = None if progress is None else not progress
-    for name, seed, method in tqdm(jobs, desc=path.stem, disable=disable, leave=False):
+    for name, seed, method in tqdm(plan.jobs(), desc=path.stem, disable=disable, leave=False):
         done = report["results"].setdefault(name, {}).setdefault(method, {})
         if str(seed) not in done:
             done[str(seed)] = once(name, seed, method)
@@ -60,6 +77,16 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     return function(), time.perf_counter() - start
 
 
+def save_figure(path: Path, draw: Callable[[Any], Any]) -> None:
+    """Write the figure that `draw` makes with `calor.plots`, where matplotlib is installed."""
+    try:
+        from .. import plots
+    except ImportError:
+        return
+    with replacing(path) as file:
+        draw(plots).savefig(file, format="png", dpi=110)
+
+
 def today() -> str:
     """The date, for the head of a report."""
     return datetime.date.today().isoformat()
@@ -71,6 +98,34 @@ def summary(values: Sequence[float]) -> str:
     if len(values) < 2:
         return mean
     return f"{mean} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}"
+
+
+def table(
+    report: dict,
+    titles: Mapping[str, str],
+    methods: Sequence[str],
+    published: Mapping[str, Mapping[str, float]],
+) -> str:
+    """The results as a Markdown table, published figures first.
+
+    Args:
+        report: what `resumable` returned.
+        titles: of the columns, by the name of the data set.
+        methods: the rows.
+        published: figures of others, by source and data set.
+    """
+    results = report["results"]
+    names = [name for name in titles if name in results]
+    rows = [
+        [source, *(f"{figures[name]:.2f}" if name in figures else "–" for name in names)]
+        for source, figures in published.items()
+    ]
+    for method in methods:
+        cells = [results[name].get(method, {}).values() for name in names]
+        if any(cells):
+            values = [[run["log_prob"] for run in cell] for cell in cells]
+            rows.append([method, *(summary(v) if v else "–" for v in values)])
+    return markdown(["test log-likelihood", *(titles[name] for name in names)], rows)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -9,6 +9,7 @@ that its likelihood mostly rewards remembering; `volcano (unique)` has each plac
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -22,7 +23,8 @@ from ..kernels import heat_kernel
 from ..manifolds import Sphere
 from ..networks import Network
 from ..training import Training
-from ._report import markdown, resumable, summary, timed
+from . import _report
+from ._report import Plan, resumable, save_figure, timed
 
 NAMES = ("floods", "quakes", "fires", "volcano", "volcano (unique)")
 # As published: mean of five splits.
@@ -49,14 +51,13 @@ class Task:
     damping: float
     steps: int
     batch: int = 2048
-    learning_rate: float = 5e-3
 
 
 TASKS = {
-    "floods": Task(5e-6, 1 / 80, 1.0, 600, learning_rate=5e-3),
-    "quakes": Task(1e-6, 1 / 300, 0.7, 700),
+    "floods": Task(5e-6, 1 / 80, 1.0, 600),
+    "quakes": Task(1e-6, 1 / 300, 0.7, 1300),
     "fires": Task(1e-7, 1 / 1000, 0.5, 1300, 4096),
-    "volcano": Task(1e-7, 1 / 500, 0.7, 700),
+    "volcano": Task(1e-7, 1 / 500, 0.7, 300),
     "volcano (unique)": Task(1e-5, 1 / 60, 1.0, 200),
 }
 
@@ -95,17 +96,15 @@ def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
     """
     identity = {"effort": settings.effort, "width": settings.width}
     identity["tasks"] = {name: dataclasses.asdict(task) for name, task in TASKS.items()}
-    jobs = [
-        (name, seed, method)
-        for name in settings.names
-        for seed in range(settings.seeds)
-        for method in settings.methods
-    ]
+    plan = Plan(settings.names, settings.seeds, settings.methods)
 
     def once(name, seed, method):
         return _once(settings, name, seed, method, out)
 
-    return resumable(out / "earth.json", identity, jobs, once, progress)
+    report = resumable(out / "earth.json", identity, plan, once, progress)
+    for name in settings.names:
+        _draw_training(report["results"][name], name, out)
+    return report
 
 
 def load(name: str) -> np.ndarray:
@@ -132,7 +131,7 @@ def _once(settings, name, seed, method, out):
     else:
         steps = max(10, round(settings.effort * task.steps))
         batch = task.batch if settings.effort >= 1 else 128
-        training = Training(steps=steps, batch=batch, learning_rate=task.learning_rate)
+        training = Training(steps, batch, validate_every=min(steps, 100))
         network = Network(settings.width, damping=task.damping, finest=task.finest)
         run = fit_flow if method == _FLOW else fit
         model, seconds = timed(
@@ -155,7 +154,7 @@ def _once(settings, name, seed, method, out):
             "steps": int(history.steps[-1]),
             "history": {
                 "seconds": np.asarray(history.seconds).round(2).tolist(),
-                "validation": np.asarray(history.validations).round(5).tolist(),
+                "validations": np.asarray(history.validations).round(5).tolist(),
             },
         }
         if method == _LEARNED and seed == 0:
@@ -168,36 +167,34 @@ def _once(settings, name, seed, method, out):
 
 
 def _draw(model, train, name, out):
-    """Data, draws and density on a map, where matplotlib is installed."""
-    try:
-        from .. import plots
-    except ImportError:
-        return
+    """Data, draws and density on a map."""
     samples = np.asarray(model.sample(len(train), key=jr.key(0)))
-    figure = plots.world(
-        {"data": train, "samples of the model": samples},
-        lambda x: np.asarray(model.log_prob(x, tolerance=1e-2)),
+    save_figure(
+        out / f"earth-{_slug(name)}.png",
+        lambda plots: plots.world(
+            {"data": train, "samples of the model": samples},
+            lambda x: np.asarray(model.log_prob(x, tolerance=1e-2)),
+        ),
     )
-    slug = name.replace(" (", "-").replace(")", "")
-    with (out / f"earth-{slug}.png").open("wb") as file:
-        figure.savefig(file, format="png", dpi=110)
+
+
+def _draw_training(results, name, out):
+    """Held out log-likelihood against the time of training, on the first split."""
+    histories = {
+        method: SimpleNamespace(**runs["0"]["history"])
+        for method, runs in results.items()
+        if "history" in runs.get("0", {})
+    }
+    if histories:
+        path = out / f"earth-{_slug(name)}-training.png"
+        save_figure(path, lambda plots: plots.histories(histories, name))
+
+
+def _slug(name):
+    return name.replace(" (", "-").replace(")", "")
 
 
 def table(report: dict) -> str:
     """The results as a Markdown table, published figures first."""
-    results = report["results"]
-    names = [name for name in NAMES if name in results]
-    rows = [
-        [source, *(f"{figures[name]:.2f}" if name in figures else "–" for name in names)]
-        for source, figures in PUBLISHED.items()
-    ]
-    for method in METHODS:
-        cells = [results[name].get(method, {}) for name in names]
-        if any(cells):
-            rows.append(
-                [
-                    method,
-                    *(summary([r["log_prob"] for r in c.values()]) if c else "–" for c in cells),
-                ]
-            )
-    return markdown(["test log-likelihood", *names], rows)
+    titles = {name: name for name in NAMES}
+    return _report.table(report, titles, METHODS, PUBLISHED)

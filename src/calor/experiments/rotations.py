@@ -19,7 +19,8 @@ from ..kernels import heat_kernel
 from ..manifolds import SO3
 from ..networks import Network
 from ..training import Training
-from ._report import markdown, resumable, summary, timed
+from . import _report
+from ._report import Plan, resumable, save_figure, timed
 
 COMPONENTS = ("16", "32", "64")
 PUBLISHED = {"the paper": {"32": 0.21}, "RSGM as published": {"32": 0.20}}
@@ -63,17 +64,12 @@ def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
         "training": dataclasses.asdict(settings.training),
         "network": dataclasses.asdict(settings.network),
     }
-    jobs = [
-        (name, seed, method)
-        for name in settings.names
-        for seed in range(settings.seeds)
-        for method in settings.methods
-    ]
+    plan = Plan(settings.names, settings.seeds, settings.methods)
 
     def once(name, seed, method):
         return _once(settings, int(name), seed, method, out)
 
-    return resumable(out / "so3.json", identity, jobs, once, progress)
+    return resumable(out / "so3.json", identity, plan, once, progress)
 
 
 def _once(settings, components, seed, method, out):
@@ -115,31 +111,15 @@ def _once(settings, components, seed, method, out):
 
 
 def _draw(model, train, components, out):
-    try:
-        from .. import plots
-    except ImportError:
-        return
-    samples = np.asarray(model.sample(600, key=jr.key(0)))
-    figure = plots.rotations({"data": np.asarray(train[:600]), "samples of the model": samples})
-    with (out / f"so3-{components}.png").open("wb") as file:
-        figure.savefig(file, format="png", dpi=110)
+    """Data and draws, by the images of the three axes."""
+    clouds = {
+        "data": np.asarray(train[:600]),
+        "samples of the model": np.asarray(model.sample(600, key=jr.key(0))),
+    }
+    save_figure(out / f"so3-{components}.png", lambda plots: plots.rotations(clouds))
 
 
 def table(report: dict) -> str:
     """The results as a Markdown table, published figures first."""
-    results = report["results"]
-    names = [name for name in COMPONENTS if name in results]
-    rows = [
-        [source, *(f"{figures[name]:.2f}" if name in figures else "–" for name in names)]
-        for source, figures in PUBLISHED.items()
-    ]
-    for method in METHODS:
-        cells = [results[name].get(method, {}) for name in names]
-        if any(cells):
-            rows.append(
-                [
-                    method,
-                    *(summary([r["log_prob"] for r in c.values()]) if c else "–" for c in cells),
-                ]
-            )
-    return markdown(["test log-likelihood", *(f"K = {name}" for name in names)], rows)
+    titles = {name: f"K = {name}" for name in COMPONENTS}
+    return _report.table(report, titles, METHODS, PUBLISHED)

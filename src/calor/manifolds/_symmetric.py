@@ -14,17 +14,69 @@ exp[v, w] exp[u, w]).
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 from jaxtyping import Array, Float
 
 from .._numerics import sinhc
+from .._types import Key
 
 Matrix = Float[Array, "n n"]
 
 
 @jax.custom_jvp
+def eigh(s: Matrix) -> tuple[Float[Array, " n"], Matrix]:
+    """Eigenvalues, in increasing order, and eigenvectors of a symmetric matrix."""
+    return _decompose(s)
+
+
+@eigh.defjvp
+def _(primals, tangents):
+    (s,), (e,) = primals, tangents
+    w, q = eigh(s)
+    inside = q.T @ e @ q
+    gaps = w - w[:, None]
+    turn = jnp.where(gaps == 0, 0.0, inside / jnp.where(gaps == 0, 1.0, gaps))
+    return (w, q), (jnp.diagonal(inside), q @ turn)
+
+
+@jax.custom_batching.custom_vmap
+def _decompose(s):
+    return tuple(jnp.linalg.eigh(s, symmetrize_input=False))
+
+
+@_decompose.def_vmap
+def _(size, batched, s):
+    # On a CPU one by one, which takes as long: two decompositions of batches that XLA runs side by
+    # side wait for each other's threads, now and then for ever.
+    values = jax.lax.platform_dependent(
+        s,
+        cpu=lambda s: jax.lax.map(_decompose, s),
+        default=lambda s: tuple(jnp.linalg.eigh(s, symmetrize_input=False)),
+    )
+    return values, (True, True)
+
+
+def random_rotation(key: Key, size: int, dtype: jnp.dtype) -> Matrix:
+    """A uniformly random orthogonal matrix, up to the signs of its columns.
+
+    The product of reflections, each along a Gaussian vector of one dimension less (Stewart 1980).
+    """
+    noise = jnp.triu(jr.normal(key, (size, size), dtype))
+
+    def reflect(q, inputs):
+        row, place = inputs
+        away = jnp.where(row[place] < 0, -1.0, 1.0) * jnp.linalg.norm(row)
+        v = row.at[place].add(away)
+        v = v / jnp.linalg.norm(v)
+        return q - 2 * jnp.outer(q @ v, v), None
+
+    return jax.lax.scan(reflect, jnp.eye(size, dtype=dtype), (noise, jnp.arange(size)))[0]
+
+
+@jax.custom_jvp
 def symmetric_exp(s: Matrix) -> Matrix:
     """exp(S) of a symmetric matrix."""
-    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    w, q = eigh(s)
     return (q * jnp.exp(w)) @ q.T
 
 
@@ -37,7 +89,7 @@ def _(primals, tangents):
 @jax.custom_jvp
 def symmetric_log(s: Matrix) -> Matrix:
     """log(S) of a symmetric positive definite matrix."""
-    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    w, q = eigh(s)
     return (q * log_eigenvalues(w)) @ q.T
 
 
@@ -50,7 +102,7 @@ def _(primals, tangents):
 @jax.custom_jvp
 def log_norm(s: Matrix) -> Float[Array, ""]:
     """The Frobenius norm of log(S); its derivative at S = I, a kink, is set to zero."""
-    return jnp.linalg.norm(log_eigenvalues(jnp.linalg.eigvalsh(s, symmetrize_input=False)))
+    return jnp.linalg.norm(log_eigenvalues(eigh(s)[0]))
 
 
 @log_norm.defjvp
@@ -80,14 +132,14 @@ _BISECTIONS = 24
 def eigenvalues(s: Matrix) -> Float[Array, " n"]:
     """The eigenvalues of a symmetric matrix in increasing order, fast in batches of small ones."""
     if s.dtype != jnp.float32 or not 2 < len(s) <= _LARGEST:
-        return jnp.linalg.eigvalsh(s, symmetrize_input=False)
+        return eigh(s)[0]
     return _bisect(*_tridiagonal(s))
 
 
 @eigenvalues.defjvp
 def _(primals, tangents):
     (s,), (e,) = primals, tangents
-    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    w, q = eigh(s)
     return w, jnp.sum(q * (e @ q), axis=0)
 
 
@@ -137,28 +189,28 @@ def _bisect(diagonal, off_diagonal):
 
 @jax.custom_jvp
 def _exp_derivative(s, e):
-    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    w, q = eigh(s)
     return q @ (_exp_pairs(w) * (q.T @ e @ q)) @ q.T
 
 
 @_exp_derivative.defjvp
 def _(primals, tangents):
     (s, e), (ds, de) = primals, tangents
-    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    w, q = eigh(s)
     second = _second_derivative(_exp_triples(w), q, e, ds)
     return _exp_derivative(s, e), _exp_derivative(s, de) + second
 
 
 @jax.custom_jvp
 def _log_derivative(s, e):
-    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    w, q = eigh(s)
     return q @ ((q.T @ e @ q) / _exp_pairs(log_eigenvalues(w))) @ q.T
 
 
 @_log_derivative.defjvp
 def _(primals, tangents):
     (s, e), (ds, de) = primals, tangents
-    w, q = jnp.linalg.eigh(s, symmetrize_input=False)
+    w, q = eigh(s)
     u = log_eigenvalues(w)
     pairs = _exp_pairs(u)
     triples = -_exp_triples(u) / (pairs[:, :, None] * pairs[None] * pairs[:, None])

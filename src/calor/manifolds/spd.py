@@ -8,7 +8,6 @@ eigendecomposition.
 import math
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -18,7 +17,15 @@ from jaxtyping import Array, Float
 from .._checks import is_concrete, positive_integer
 from .._numerics import coth_remainder, even_features, log_sinhc
 from .._types import Point
-from ._symmetric import eigenvalues, log_eigenvalues, log_norm, symmetric_exp, symmetric_log
+from ._symmetric import (
+    eigenvalues,
+    eigh,
+    log_eigenvalues,
+    log_norm,
+    random_rotation,
+    symmetric_exp,
+    symmetric_log,
+)
 from .base import AbstractSymmetricSpace
 
 
@@ -52,7 +59,7 @@ class SPD(AbstractSymmetricSpace):
 
     def _project(self, x):
         # The nearest symmetric matrix, its eigenvalues lifted above rounding.
-        w, q = jnp.linalg.eigh(_symmetric_part(x))
+        w, q = eigh(_symmetric_part(x))
         floor = 4 * jnp.finfo(x.dtype).eps * jnp.maximum(jnp.max(jnp.abs(w)), 1e-30)
         return jnp.where(w[0] > floor, _symmetric_part(x), (q * jnp.maximum(w, floor)) @ q.T)
 
@@ -62,7 +69,7 @@ class SPD(AbstractSymmetricSpace):
     def _offset(self, x):
         asymmetry = jnp.max(jnp.abs(x - x.T))
         scale = jnp.maximum(jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny)
-        lowest = jnp.linalg.eigvalsh(_symmetric_part(x) / scale)[0]
+        lowest = eigenvalues(_symmetric_part(x) / scale)[0]
         return asymmetry / scale + jnp.maximum(-lowest, 0.0)
 
     def check_point(self, x: Point, name: str = "x") -> Point:
@@ -129,7 +136,7 @@ class SPD(AbstractSymmetricSpace):
         along which r_i grows is e^{r_i} a_i a_i^T, with a_i the columns of A.
         """
         factor = jnp.linalg.cholesky(x0)
-        w, q = jnp.linalg.eigh(_whiten(factor, x), symmetrize_input=False)
+        w, q = eigh(_whiten(factor, x))
         r, columns = log_eigenvalues(w), factor @ q
         return (columns * (jnp.exp(r) * slope(r))) @ columns.T
 
@@ -165,14 +172,12 @@ class SPD(AbstractSymmetricSpace):
 
     def tangent_coordinates(self, v):
         """The eigenvalues of v."""
-        w, q = jnp.linalg.eigh(v, symmetrize_input=False)
+        w, q = eigh(v)
         return w, lambda slope: (q * slope) @ q.T
 
     def point_at(self, y, x0, key):
         """L Q diag(e^y) Q^T L^T with x0 = L L^T and a random rotation Q."""
-        noise, x0 = jax.lax.optimization_barrier((jr.normal(key, self.shape, x0.dtype), x0))
-        q, _ = jnp.linalg.qr(noise)
-        columns = jnp.linalg.cholesky(x0) @ q
+        columns = jnp.linalg.cholesky(x0) @ random_rotation(key, self.size, x0.dtype)
         return _symmetric_part((columns * jnp.exp(y)) @ columns.T)
 
     def relative(self, x, x0):
