@@ -62,7 +62,9 @@ class Diffusion(AbstractModel):
         if method not in reverse.METHODS:
             known = ", ".join(repr(name) for name in reverse.METHODS)
             raise ValueError(f"sample: method must be one of {known}, got {method!r}.")
-        return self._drawn(n, condition, key, steps, _Generate(self, reverse.METHODS[method]))
+        return self._drawn(
+            n, condition, key, steps, _Generate(self._bare(), reverse.METHODS[method])
+        )
 
     def score(self, t: Scalar, x: Point, *, condition: Any = None) -> Tangent:
         """The score of the noised data at one point."""

@@ -66,7 +66,7 @@ class Flow(AbstractModel):
             key: a random key.
             steps: of the midpoint rule.
         """
-        return self._drawn(n, condition, key, steps, _Generate(self))
+        return self._drawn(n, condition, key, steps, _Generate(self._bare()))
 
     # The model's own time is log(1 - tau), so that every scale takes about equally long.
 

@@ -105,7 +105,7 @@ class AbstractModel(eqx.Module):
         """log-densities (n, k + 1) at the stops and of the prior; NaN where the flow was lost."""
         if probes is None:
             probes = 0 if self.manifold.dim <= likelihood.EXACT_DIVERGENCE else 8
-        run, keys = _Density(self, probes, steps), jr.split(key, len(x))
+        run, keys = _Density(self._bare(), probes, steps), jr.split(key, len(x))
         columns = []
         for stop in self.stops:
             numbers = jnp.asarray(stop, x.dtype), jnp.asarray(tolerance, x.dtype)
@@ -113,6 +113,10 @@ class AbstractModel(eqx.Module):
             columns.append(jnp.where(reached, values, jnp.nan))
         columns.append(in_batches(self.prior.log_prob, x))
         return jnp.stack(columns, axis=1)
+
+    def _bare(self):
+        """The model without what only describes it: equal ones share their compiled functions."""
+        return _with(self, stops=(), weights=(), history=History.empty(0), record="")
 
     def _drawn(self, n, condition, key, steps, run):
         """n draws by `run`, a function of times, key, stop and features, each to its own stop."""
