@@ -132,3 +132,39 @@ _COTH_SERIES = np.array(
         -3617 / 162820783125,
     ]
 )
+
+
+def cholesky_rows(matrix: Float[Array, "n n"]) -> list[list[Array]]:
+    """The lower triangular factor of a small positive definite matrix, entry by entry.
+
+    Unlike a call of LAPACK it is fast in batches, and can be differentiated again and again.
+    """
+    rows: list[list[Array]] = []
+    for i in range(len(matrix)):
+        row: list[Array] = []
+        for j in range(i + 1):
+            rest = matrix[i, j] - sum(
+                a * b for a, b in zip(row, rows[j] if j < i else row, strict=False)
+            )
+            row.append(jnp.sqrt(rest) if i == j else rest / rows[j][j])
+        rows.append(row)
+    return rows
+
+
+def log_det(matrix: Float[Array, "n n"]) -> Array:
+    """The logarithm of the determinant of a small positive definite matrix."""
+    return 2 * sum(jnp.log(row[-1]) for row in cholesky_rows(matrix))  # pyright: ignore
+
+
+def solve_positive(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
+    """The solution of a small positive definite system."""
+    rows = cholesky_rows(matrix)
+    size = len(rows)
+    half: list[Array] = []
+    for i, row in enumerate(rows):
+        half.append((vector[i] - sum(a * b for a, b in zip(row, half, strict=False))) / row[-1])
+    solution: list[Array] = []
+    for i in reversed(range(size)):
+        below = sum(rows[j][i] * solution[size - 1 - j] for j in range(i + 1, size))
+        solution.append((half[i] - below) / rows[i][i])
+    return jnp.stack(solution[::-1])

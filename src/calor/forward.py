@@ -57,8 +57,7 @@ def denoising_loss(
     """The loss of a batch of data points, each noised once."""
 
     def one(t, x0, condition, key):
-        x = kernel._sample(t, x0, key)
-        target = jax.lax.stop_gradient(kernel._score(t, x, x0))
+        x, target = jax.lax.stop_gradient(kernel._noised(t, x0, key))
         error = score(t, x, condition) - target
         return law.weight(t) * kernel.manifold._inner(x, error, error)
 

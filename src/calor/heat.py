@@ -83,6 +83,11 @@ class AbstractHeatKernel(eqx.Module):
     def _sample_mcmc(self, t, x0, key):
         return metropolis_walk(self.manifold, lambda x: self._log_prob(t, x, x0), t, x0, key)[0]
 
+    def _noised(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Tangent]:
+        """A draw and the score there; some kernels know the score of their own draws better."""
+        x = self._sample(t, x0, key)
+        return x, self._score(t, x, x0)
+
     def _check(self, t, **points):
         """A time and named points as arrays of one dtype, the one of the points."""
         t = positive_time(t, str(self))

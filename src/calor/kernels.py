@@ -1,12 +1,15 @@
 """Which heat kernel for which manifold."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax.random as jr
 
+from . import cache as kept
+from ._checks import random_key
 from ._types import Key
 from .checkpoint import load
 from .exact.combined import ProductKernel, QuotientKernel
@@ -14,6 +17,7 @@ from .exact.flat import EuclideanKernel, TorusKernel
 from .exact.hyperbolic import HyperbolicKernel
 from .exact.spd import SPD2Kernel
 from .exact.sphere import SphereKernel
+from .geodesics import GeodesicLaw
 from .heat import AbstractHeatKernel
 from .manifolds import (
     SPD,
@@ -24,26 +28,35 @@ from .manifolds import (
     Hyperbolic,
     Product,
     Sphere,
+    Submanifold,
     Torus,
 )
 from .names import name_of
 from .shorttime import short_time_law
 from .solver import solve
+from .spectral import LARGEST_DIMENSION, solve_spectral
 
 _Builder = Callable[[Key | None], AbstractHeatKernel]
 
 
 def heat_kernel(
-    manifold: AbstractManifold, method: str = "auto", *, key: Key | None = None
+    manifold: AbstractManifold,
+    method: str = "auto",
+    *,
+    key: Key | None = None,
+    cache: str | Path | None = None,
 ) -> AbstractHeatKernel:
     """The heat kernel of a manifold.
 
     Args:
         manifold: any manifold of calor.
         method: `"exact"`, `"pinn"` (solved by a network: the kernel that ships with calor, or, with
-            a key, one solved now), `"short-time"` (the most accurate short-time law), or `"auto"`:
-            the first of exact, shipped, solved now if there is a key, and short-time.
-        key: a random key; it asks for solving now, as `calor.solve` does, which takes minutes.
+            a key, one solved now), `"spectral"` (a `Submanifold` of up to three dimensions, solved
+            now), `"short-time"` (the most accurate short-time law), or `"auto"`: the first of
+            exact, shipped, solved now if there is a key, and short-time.
+        key: a random key; it asks for solving now, which takes minutes.
+        cache: a folder for solved kernels of a `Submanifold`, so that the second call is instant;
+            by default the one that CALOR_CACHE names, or `~/.cache/calor`.
 
     Returns:
         A kernel with `log_prob`, `score` and `sample`.
@@ -53,7 +66,7 @@ def heat_kernel(
             f"heat_kernel: manifold must be a manifold such as calor.Sphere(2), got "
             f"{manifold!r:.80}."
         )
-    builders = _builders(manifold)
+    builders = _builders(manifold, cache)
     if method == "auto":
         method = _best(manifold, builders, key)
     if not isinstance(method, str) or method not in builders:
@@ -67,13 +80,15 @@ def _best(manifold, builders, key):
         return "exact"
     if "pinn" in builders and (key is not None or _is_shipped(manifold)):
         return "pinn"
+    if "spectral" in builders and key is not None:
+        return "spectral"
     return "short-time"
 
 
-def _builders(manifold: AbstractManifold) -> dict[str, _Builder]:
+def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str, _Builder]:
     """The methods that a manifold has, best first."""
     if isinstance(manifold, Product):
-        parts = [_builders(factor) for factor in manifold.manifolds]
+        parts = [_builders(factor, cache) for factor in manifold.manifolds]
         return {
             method: functools.partial(_product, manifold, [part[method] for part in parts])
             for method in parts[0]
@@ -82,7 +97,7 @@ def _builders(manifold: AbstractManifold) -> dict[str, _Builder]:
     if isinstance(manifold, AbstractQuotient):
         builders = {
             method: functools.partial(_quotient, manifold, builder)
-            for method, builder in _builders(manifold.cover).items()
+            for method, builder in _builders(manifold.cover, cache).items()
         }
         if "pinn" in builders:
             builders["pinn"] = functools.partial(_solved, manifold)
@@ -101,8 +116,33 @@ def _builders(manifold: AbstractManifold) -> dict[str, _Builder]:
         builders["exact"] = lambda key: exact(manifold)
     if isinstance(manifold, AbstractSymmetricSpace):
         builders["pinn"] = functools.partial(_solved, manifold)
+    if isinstance(manifold, Submanifold):
+        if manifold.constraint is not None and manifold.dim <= LARGEST_DIMENSION:
+            builders["spectral"] = functools.partial(_spectral, manifold, cache)
+        builders["short-time"] = lambda key: GeodesicLaw(manifold)
+        return builders
     builders["short-time"] = lambda key: short_time_law(manifold)
     return builders
+
+
+def _spectral(manifold, place, key):
+    """The kernel that was solved before, or one solved now."""
+    if key is None:
+        raise ValueError(
+            f"heat_kernel: {manifold} is solved now, from random points; give a key, as in "
+            "heat_kernel(manifold, key=jax.random.key(0))."
+        )
+    key = random_key(key, "heat_kernel")
+    name = kept.fingerprint(manifold, key, {"method": "spectral"})
+    path = kept.folder(place) / f"{name}.calor"
+    found = kept.find(path, manifold)
+    if found is None:
+        found = solve_spectral(manifold, key=key)
+        try:
+            kept.store(path, found)
+        except OSError as error:
+            warnings.warn(f"heat_kernel: the kernel is not kept in {path}: {error}", stacklevel=4)
+    return found
 
 
 def _solved(manifold, key):

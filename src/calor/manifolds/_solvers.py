@@ -33,6 +33,19 @@ def runge_kutta(acceleration, x, v, steps):
     return jax.lax.scan(step, (x, v), length=steps)[0][0]
 
 
+def complement(rows):
+    """An orthonormal basis (columns) of the vectors orthogonal to all rows, by reflections."""
+    count, size = rows.shape
+    q = jnp.eye(size, dtype=rows.dtype)
+    for i in range(count):
+        column = jnp.where(jnp.arange(size) < i, 0.0, q.T @ rows[i])
+        length = jnp.sqrt(jnp.sum(column * column))
+        v = column.at[i].add(jnp.where(column[i] < 0, -length, length))
+        v = v / jnp.sqrt(jnp.sum(v * v))
+        q = q - 2 * jnp.outer(q @ v, v)
+    return q[:, count:]
+
+
 def newton_point(equations, start):
     """A zero of the equations near `start`, not the closest one, and the distance left to it."""
 

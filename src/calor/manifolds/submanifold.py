@@ -23,7 +23,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete, positive_integer, random_key
-from .._numerics import safe_sqrt
+from .._numerics import log_det, safe_sqrt
 from .._types import Key, Point, Scalar, Tangent
 from . import _solvers
 from ._specification import check_output, check_regular, survey
@@ -161,6 +161,42 @@ class Submanifold(AbstractCompactManifold):
         """Sum of the geodesic accelerations along a frame; Euclidean: mean curvature vector."""
         return jnp.sum(jax.vmap(lambda e: self._acceleration(x, e))(self.frame(x)), axis=0)
 
+    def orthonormal(self, x: Point) -> Float[Array, "d N"]:
+        """An orthonormal basis of the tangent space, as rows; it jumps from point to point."""
+        basis = self._basis(x)
+        if self.metric is None:
+            return basis.T
+        factor = jnp.linalg.cholesky(basis.T @ self._metric(x) @ basis)
+        return solve_triangular(factor, basis.T, lower=True)
+
+    def scalar_curvature(self, x: Point) -> Scalar:
+        r"""The scalar curvature R at x.
+
+        By Gauss' equation in a Euclidean ambient space, R = |sum_i B(e_i, e_i)|^2 - sum_ij
+        |B(e_i, e_j)|^2 with B the normal acceleration of geodesics; with another metric, from the
+        volume distortion of the exponential map, log D = -Ric(v, v)/6 + O(|v|^3).
+        """
+        if self.metric is None:
+            frame = self.frame(x)
+            bends = jax.vmap(lambda u: jax.vmap(lambda v: self._bend(x, u, v))(frame))(frame)
+            mean = jnp.einsum("iik->k", bends)
+            return mean @ mean - jnp.sum(bends * bends)
+        basis = self.orthonormal(x)
+        small = 0.1 * self._width
+
+        def log_distortion(v):
+            end = lambda v: self._flow(x, v @ basis, 8)
+            jacobian = jax.jacfwd(end)(v)
+            return log_det(jacobian.T @ self._metric(end(v)) @ jacobian) / 2
+
+        around = small * jnp.concatenate([jnp.eye(self.dim), -jnp.eye(self.dim)]).astype(x.dtype)
+        return -3 * jnp.sum(jax.vmap(log_distortion)(around)) / small**2
+
+    def _bend(self, x, u, v):
+        """The bilinear form of the quadratic acceleration."""
+        both, difference = self._acceleration(x, u + v), self._acceleration(x, u - v)
+        return (both - difference) / 4
+
     def _metric(self, x):
         return jnp.eye(x.size, dtype=x.dtype) if self.metric is None else self.metric(x)
 
@@ -190,6 +226,10 @@ class Submanifold(AbstractCompactManifold):
             for _ in range(2):  # so close to the manifold that Newton steps are projections
                 x = x - self._normal(x, self._jacobian(x), self._equations(x))
         return x
+
+    def _step(self, x, v):
+        """`exp` of a short vector, in fewer steps."""
+        return self._flow(x, v, 4)
 
     def shoot(self, x: Point, y: Point) -> tuple[Tangent, Scalar]:
         """The initial velocity of a geodesic from x to y, and by how far it misses y.
@@ -229,7 +269,7 @@ class Submanifold(AbstractCompactManifold):
         """An orthonormal basis (columns) of the tangent space; it jumps from point to point."""
         if self.constraint is None:
             return jnp.eye(x.size, dtype=x.dtype)
-        return jnp.linalg.qr(self._jacobian(x).T, mode="complete")[0][:, x.size - self.dim :]
+        return _solvers.complement(self._jacobian(x))
 
     def _log(self, x, y):
         v, gap = self._shoot(x, y)

@@ -1,0 +1,121 @@
+r"""Short-time laws on any manifold by shooting geodesics, with nothing known in closed form.
+
+A tangent vector v at x0 leads to x = exp(v), at the distance |v|.  With D the volume distortion of
+the exponential map, from its Jacobian J by automatic differentiation, and R the scalar curvature,
+
+    log p = -|v|^2 / 4t - (n/2) log 4 pi t - (1/2) log D + t (R(x) + R(x0)) / 12 + O(t^2),
+
+since the first order u_1/u_0 is the mean of R/6 along the geodesic up to terms of order |v|^2.  The
+score is the vector s at x with J^T g s = d(log p)/dv: it comes along the shot geodesic, and no
+boundary value problem is solved unless somebody asks for the density at given points.
+"""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from ._numerics import log_det, solve_positive
+from ._types import Key, Point, Scalar, Tangent
+from .heat import AbstractHeatKernel, compare_separately
+from .manifolds import Submanifold
+
+# Proposals of a draw.
+_PROPOSALS = 3
+
+
+class GeodesicLaw(AbstractHeatKernel):
+    """The short-time law of a manifold that is given by its equations."""
+
+    manifold: Submanifold
+
+    def _log_prob(self, t, x, x0):
+        basis = self.manifold.orthonormal(x0)
+        return self._value(t, x0, basis, self._coordinates(x, x0, basis))[0]
+
+    def _score(self, t, x, x0):
+        basis = self.manifold.orthonormal(x0)
+        return self._along(t, x0, basis, self._coordinates(x, x0, basis))[2]
+
+    def _sample(self, t, x0, key):
+        return self._noised(t, x0, key)[0]
+
+    def _noised(self, t, x0, key):
+        x, _, score = self.draw(t, x0, key)
+        return x, score
+
+    def draw(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar, Tangent]:
+        """A draw, with log p and the score there.
+
+        Gaussian vectors, corrected for the curvature by a few steps of Metropolis' rule.
+        """
+        basis = self.manifold.orthonormal(x0)
+        key_start, key_walk = jr.split(key)
+        width = jnp.sqrt(2 * t)
+
+        def draw(key):
+            v = width * jr.normal(key, basis.shape[:1], x0.dtype)
+            # The density of v is p D, and the Gaussian is the proposal.
+            return v, self._shot(x0, basis, v)[2] / 2
+
+        def step(state, key):
+            key_draw, key_accept = jr.split(key)
+            v, value = state
+            new, new_value = draw(key_draw)
+            accept = jnp.log(jr.uniform(key_accept, dtype=value.dtype)) < new_value - value
+            return (jnp.where(accept, new, v), jnp.where(accept, new_value, value)), None
+
+        (v, _), _ = jax.lax.scan(step, draw(key_start), jr.split(key_walk, _PROPOSALS))
+        return self._along(t, x0, basis, v)
+
+    def _compare(self, t, x, sources):
+        return compare_separately(self, t, x, sources)
+
+    def _coordinates(self, x, x0, basis):
+        toward = self.manifold._log(x0, x)
+        return jax.vmap(lambda e: self.manifold._inner(x0, toward, e))(basis)
+
+    def _shot(self, x0: Point, basis: Float[Array, "d N"], v: Float[Array, " d"]):
+        """The end of a geodesic, the Jacobian there, and the logarithm of the distortion D."""
+
+        def end(v):
+            x = self.manifold._exp(x0, v @ basis)
+            return x, x
+
+        jacobian, x = jax.jacfwd(end, has_aux=True)(v)
+        return x, jacobian, log_det(jacobian.T @ self.manifold._metric(x) @ jacobian) / 2
+
+    def _value(self, t, x0, basis, v) -> tuple[Scalar, tuple[Point, Float[Array, "N d"]]]:
+        """log p, the end point and the Jacobian."""
+        manifold = self.manifold
+        x, jacobian, log_distortion = self._shot(x0, basis, v)
+        curvature = (manifold.scalar_curvature(x) + manifold.scalar_curvature(x0)) / 12
+        gaussian = -v @ v / (4 * t) - manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
+        return gaussian - log_distortion / 2 + t * curvature, (x, jacobian)
+
+    def _along(self, t, x0, basis, v) -> tuple[Point, Scalar, Tangent]:
+        """The end point, with log p and the score there."""
+
+        def value(v):
+            found, rest = self._value(t, x0, basis, v)
+            return found, (found, *rest)
+
+        slope, (found, x, jacobian) = jax.jacfwd(value, has_aux=True)(v)
+        inner = jacobian.T @ self.manifold._metric(x) @ jacobian
+        return x, found, jacobian @ solve_positive(inner, slope)
+
+
+def geodesic_walk(manifold: Submanifold, t: Scalar, x0: Point, key, steps: int = 24) -> Point:
+    """Brownian motion in steps of Gaussian tangent vectors, shortened for the curvature.
+
+    A Gaussian step of variance 2 dt moves too far by dt Ric / 3 of itself, in the mean; so each
+    step is shorter by dt R / 6n.
+    """
+    time = t / steps
+
+    def step(x, key):
+        shorter = 1 - time * manifold.scalar_curvature(x) / (6 * manifold.dim)
+        length = jnp.sqrt(2 * time) * jnp.maximum(shorter, 0.5)
+        return manifold._step(x, length * manifold._random_tangent(key, x)), None
+
+    return jax.lax.scan(step, x0, jr.split(key, steps))[0]

@@ -1,0 +1,297 @@
+r"""The heat kernel of a compact manifold from its equations, without a mesh.
+
+    p(t, x | x0) = sum_k exp(-lambda_k t) f_k(x) f_k(x0)
+
+The eigenfunctions f_k of the Laplacian are sought among polynomials of the ambient coordinates
+(`calor.polynomials`), by Galerkin's method: with the matrices of <f, g> and <grad f, grad g> it is
+an eigenvalue problem.  Integrals are sums over random points with weights.  Equal weights would
+give eigenvalues that are wrong by per cents.  The cure needs nothing but the operator: on a closed
+manifold the integral of a Laplacian vanishes, and the volume is the only measure with that
+property.  So the weights are changed, as little as possible, until
+
+    sum_i w_i (Delta f)(x_i) = 0        for all polynomials f up to a degree.
+
+That leaves one number, the volume.  Near the diagonal the kernel is known for small t,
+
+    log p(t, x | x) = -(n/2) log 4 pi t + t R(x) / 6 + O(t^2),
+
+which is matched to the series at times where both hold, the rest being a polynomial in t.
+
+The series is symmetric and has unit mass at every t.  At small t it needs too many terms: below a
+time t0, where the two agree best, the law of `calor.geodesics` speaks.
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import scipy.linalg
+from jaxtyping import Array, Float
+
+from . import calculus
+from ._types import Key, Point, Scalar
+from .certificate import Certificate
+from .geodesics import GeodesicLaw, geodesic_walk
+from .heat import AbstractHeatKernel, compare_separately
+from .manifolds import Submanifold
+from .polynomials import Polynomials, derivatives, orthonormal_polynomials
+
+# Random points for each polynomial that the weights are exact for.
+_POINTS_EACH = 5
+# The degree of the eigenfunctions, as a fraction of the degree that the weights are exact for.
+_FRACTION = 0.65
+# Eigenvalues of functions up to this fraction of the degree are accurate.
+_ACCURATE = 0.8
+# Terms of the series below this, relative to the first, are left out.
+_SMALLEST_TERM = 1e-7
+LARGEST_DIMENSION = 3
+_PAIRS = 256
+_TIMES = 12
+# Points of which the values of all polynomials are computed at a time.
+_BATCH = 100
+
+
+class SpectralKernel(AbstractHeatKernel):
+    """A sum over eigenfunctions from t0 on, the law along shot geodesics below."""
+
+    manifold: Submanifold
+    law: GeodesicLaw
+    functions: Polynomials
+    coefficients: Float[Array, "k m"]
+    """Of the eigenfunctions, one in each column, of mean square one."""
+    eigenvalues: Float[Array, " m"]
+    log_volume: Float[Array, ""]
+    t0: float = eqx.field(static=True)
+    certificate: Certificate
+
+    def _source(self, t, x0):
+        """Coefficients of p(t, . | x0), times the volume, in the polynomials."""
+        damped = jnp.exp(-self.eigenvalues * t) * (self.functions(x0) @ self.coefficients)
+        return self.coefficients @ damped
+
+    def _log_series(self, t, x, x0):
+        series = self.functions(x) @ self._source(t, x0)
+        return jnp.log(jnp.maximum(series, 1e-10)) - self.log_volume
+
+    def _slope(self, t, x, x0):
+        source = self._source(t, x0)
+
+        def log_series(y):
+            return jnp.log(jnp.maximum(self.functions(y) @ source, 1e-10))
+
+        return calculus.gradient(log_series, x, self.manifold.frame(x))
+
+    def _log_prob(self, t, x, x0):
+        return self._joined(self.law._log_prob, self._log_series, t, x, x0)
+
+    def _score(self, t, x, x0):
+        return self._joined(self.law._score, self._slope, t, x, x0)
+
+    def _sample(self, t, x0, key):
+        return geodesic_walk(self.manifold, t, x0, key)
+
+    def _noised(self, t, x0, key):
+        def late(t, x0, key):
+            x = geodesic_walk(self.manifold, t, x0, key)
+            return x, self._slope(t, x, x0)
+
+        return self._joined(self.law._noised, late, t, x0, key)
+
+    def _joined(self, early, late, t, *rest):
+        # One of the two only, where t is the same for all points of a batch.
+        return jax.lax.cond(t < self.t0, lambda: early(t, *rest), lambda: late(t, *rest))
+
+    def _compare(self, t, x, sources):
+        return compare_separately(self, t, x, sources)
+
+    def residual(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Scalar]:
+        """(dp/dt - Delta p) / p of the series, and the largest of the terms of the log equation."""
+        manifold = self.manifold
+        source = self._source(t, x0)
+        rate = self.coefficients @ (
+            -self.eigenvalues
+            * jnp.exp(-self.eigenvalues * t)
+            * (self.functions(x0) @ self.coefficients)
+        )
+        frame = manifold.frame(x)
+        slopes, laplacians = derivatives(self.functions, x, frame, manifold.coordinate_laplacian(x))
+        values = self.functions(x)
+        p, change = values @ source, values @ rate
+        bend, slope = laplacians @ source, slopes @ source
+        squared = jnp.sum(slope * slope) / p**2
+        largest = jnp.max(jnp.abs(jnp.stack([change / p, bend / p - squared, squared])))
+        return (change - bend) / p, largest
+
+
+def solve_spectral(
+    manifold: Submanifold, *, key: Key, functions: int = 1600, degree: int = 48
+) -> SpectralKernel:
+    """The heat kernel of a compact manifold of at most three dimensions.
+
+    Args:
+        manifold: given by its equations.
+        key: a random key.
+        functions: the largest number of polynomials that integrals are made exact for; the cost
+            grows with its third power.
+        degree: their largest degree.
+    """
+    if manifold.constraint is None:
+        raise ValueError(
+            f"heat_kernel: {manifold} is an open set, which need not be compact; the spectral "
+            "method is for compact manifolds."
+        )
+    if manifold.dim > LARGEST_DIMENSION:
+        raise ValueError(
+            f"heat_kernel: the spectral method is for dimensions up to {LARGEST_DIMENSION}, "
+            f"{manifold} has {manifold.dim}; use 'short-time'."
+        )
+    with jax.enable_x64(True):
+        solved = _solve(manifold, key, functions, degree)
+    return jax.tree.map(lambda a: a.astype(jnp.float32) if eqx.is_inexact_array(a) else a, solved)
+
+
+def _solve(manifold, key, most, degree):
+    key_points, key_pairs, key_check = jr.split(key, 3)
+    draw = jax.jit(jax.vmap(manifold._random_point))
+    points = draw(jr.split(key_points, _POINTS_EACH * most)).astype(float)
+    start = np.full(len(points), 1 / len(points))
+    functions = orthonormal_polynomials(np.asarray(points), start, degree, most)
+    exact = len(functions.blocks)
+    if exact < 3:
+        raise ValueError(
+            f"heat_kernel: {most} polynomials on {manifold} reach degree {exact} only; allow more."
+        )
+    weights = _weights(manifold, functions, points, start)
+    chosen = functions.up_to(max(2, math.floor(_FRACTION * exact)))
+    eigenvalues, coefficients = _eigenfunctions(manifold, chosen, points, weights)
+    accurate = chosen.sizes()[max(1, math.floor(_ACCURATE * len(chosen.blocks)))] - 1
+    # The smallest time at which the series is complete.
+    complete = -math.log(1e-5) / eigenvalues[accurate]
+    few = points[:_PAIRS]
+    kernel = _Parts(manifold, GeodesicLaw(manifold), chosen, coefficients, eigenvalues)
+    log_volume = kernel.log_volume(few, complete)
+    t0, discrepancy = kernel.join(few, log_volume, complete, key_pairs)
+    terms = max(2, int(np.sum(eigenvalues * t0 < -math.log(_SMALLEST_TERM))))
+    return kernel.finish(t0, discrepancy, log_volume, terms, few, key_check)
+
+
+def _weights(manifold, functions, points, start):
+    """The smallest change of the weights that makes integrals of Laplacians vanish."""
+
+    def laplacians(x):
+        return derivatives(functions, x, manifold.frame(x), manifold.coordinate_laplacian(x))[1]
+
+    values = np.asarray(jax.jit(lambda p: jax.lax.map(laplacians, p, batch_size=_BATCH))(points))
+    values = values[:, 1:] / np.linalg.norm(values[:, 1:], axis=0)
+    squares, directions = np.linalg.eigh(values.T @ values)
+    keep = squares > 1e-12 * squares[-1]
+    across = values @ (directions[:, keep] / np.sqrt(squares[keep]))
+    weights = start - across @ (across.T @ start)
+    weights = weights - across @ (across.T @ weights)  # again, for rounding
+    return weights / weights.sum()
+
+
+def _eigenfunctions(manifold, functions, points, weights):
+    """Eigenvalues in increasing order, and eigenfunctions of mean square one."""
+
+    def values_and_slopes(x):
+        along = jax.vmap(lambda e: jax.jvp(functions, (x,), (e,))[1])
+        return functions(x), along(manifold.frame(x))
+
+    run = jax.jit(lambda p: jax.lax.map(values_and_slopes, p, batch_size=_BATCH))
+    values, slopes = map(np.asarray, run(points))
+    mass = values.T @ (weights[:, None] * values)
+    stiffness = sum(
+        slopes[:, j].T @ (weights[:, None] * slopes[:, j]) for j in range(slopes.shape[1])
+    )
+    eigenvalues, coefficients = scipy.linalg.eigh(stiffness, mass)
+    return np.maximum(eigenvalues, 0.0), coefficients
+
+
+class _Parts(eqx.Module):
+    """Everything that was solved for, before the volume and t0 are known."""
+
+    manifold: Submanifold
+    law: GeodesicLaw
+    functions: Polynomials
+    coefficients: Any
+    eigenvalues: Any
+
+    def _kernel(self, log_volume, t0, terms=None, certificate: Any = None):
+        return SpectralKernel(
+            self.manifold,
+            self.law,
+            self.functions,
+            jnp.asarray(self.coefficients[:, :terms]),
+            jnp.asarray(self.eigenvalues[:terms]),
+            jnp.asarray(log_volume),
+            float(t0),
+            certificate,
+        )
+
+    def log_volume(self, points, complete):
+        """From the diagonal of the kernel at several times, extrapolated to t = 0."""
+        kernel = self._kernel(0.0, 0.0)
+        times = np.geomspace(complete, 3 * complete, 12)
+
+        def rest(t):
+            values = jax.vmap(lambda x: kernel._log_series(t, x, x))(points)
+            curvature = jax.vmap(self.manifold.scalar_curvature)(points)
+            return jnp.mean(values - t * curvature / 6)
+
+        found = np.asarray(jax.jit(lambda ts: jax.lax.map(rest, ts))(jnp.asarray(times)))
+        found = found + self.manifold.dim / 2 * np.log(4 * np.pi * times)
+        powers = np.stack([np.ones_like(times), times**2, times**3], axis=1)
+        return float(np.linalg.lstsq(powers, found, rcond=None)[0][0])
+
+    def join(self, points, log_volume, complete, key):
+        """The time at which law and series agree best, and by how much they differ there."""
+        kernel = self._kernel(log_volume, 0.0)
+
+        def differ(t):
+            x, value, _ = jax.vmap(lambda x0, k: self.law.draw(t, x0, k))(
+                points, jr.split(key, len(points))
+            )
+            series = jax.vmap(lambda x, x0: kernel._log_series(t, x, x0))(x, points)
+            return jnp.mean(jnp.abs(value - series))
+
+        times = complete * np.geomspace(0.25, 3.0, 10)
+        found = np.asarray(jax.jit(lambda ts: jax.lax.map(differ, ts))(jnp.asarray(times)))
+        best = int(np.nanargmin(found))
+        return float(times[best]), float(found[best])
+
+    def finish(self, t0, discrepancy, log_volume, terms, points, key):
+        """The kernel with its certificate."""
+        kernel = self._kernel(log_volume, t0, terms)
+        times = np.geomspace(t0, max(6 / self.eigenvalues[1], 4 * t0), _TIMES)
+        manifold = self.manifold
+
+        def measure(t, key):
+            x = jax.vmap(lambda x0, k: geodesic_walk(manifold, t, x0, k))(
+                points, jr.split(key, len(points))
+            )
+            values, largest = jax.vmap(lambda x, x0: kernel.residual(t, x, x0))(x, points)
+            chords = jnp.sqrt(jnp.max(jnp.sum((x - points) ** 2, axis=1)))
+            return jnp.abs(values), jnp.abs(values) / largest, chords
+
+        run = jax.jit(lambda ts, ks: jax.lax.map(lambda pair: measure(*pair), (ts, ks)))
+        values, relative, reach = map(
+            np.asarray, run(jnp.asarray(times), jr.split(key, len(times)))
+        )
+        certificate = Certificate(
+            manifold=manifold,
+            t0=t0,
+            initial_error=discrepancy,
+            times=tuple(times.tolist()),
+            largest=tuple(values.max(axis=1).tolist()),
+            mean=tuple(values.mean(axis=1).tolist()),
+            normalized=tuple(relative.mean(axis=1).tolist()),
+            log_mass=(0.0,) * len(times),
+            radius=tuple(reach.tolist()),
+            points=len(points),
+        )
+        return self._kernel(log_volume, t0, terms, certificate)
