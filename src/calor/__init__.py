@@ -15,6 +15,7 @@ from .files import FileError as FileError
 from .fitting import PriorWarning as PriorWarning
 from .flow import Flow as Flow
 from .flow import fit_flow as fit_flow
+from .geodesics import GeodesicLaw as GeodesicLaw
 from .heat import AbstractHeatKernel as HeatKernel
 from .heat import log_heat_residual as log_heat_residual
 from .kernels import heat_kernel as heat_kernel
@@ -40,4 +41,6 @@ from .shorttime import SchwingerDeWitt as SchwingerDeWitt
 from .shorttime import Varadhan as Varadhan
 from .shorttime import ZerothOrder as ZerothOrder
 from .solver import solve as solve
+from .spectral import SpectralKernel as SpectralKernel
+from .spectral import solve_spectral as solve_spectral
 from .training import Training as Training

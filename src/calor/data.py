@@ -145,8 +145,9 @@ def find_scales(
     t_min: float | None,
     t1: float | None,
     owner: str,
+    gap: float | None = None,
 ) -> Scales:
-    """Take the times that are given and find the rest from the data."""
+    """Take the times that are given and find the rest from the data, and from a spectral gap."""
     places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
     spread = float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
     given = t_min
@@ -157,7 +158,7 @@ def find_scales(
         near = KDTree(places).query(sample, 2)[0][:, 1]  # zero where a point is repeated
         t_min = max(floor / 2, float(np.quantile(near, 0.25)) ** 2 / (2 * manifold.dim), 1e-30)
     if t1 is None:
-        gap = manifold.spectral_gap()
+        gap = manifold.spectral_gap() if gap is None else gap
         t1 = 6 / gap if gap > 0 else max(4 * spread**2 / manifold.dim, 20 * t_min)
         if gap == 0 and is_compact(manifold):
             t1 = max(t1, 3 * spread**2)

@@ -90,7 +90,8 @@ def fit_model(
     network, training = choices.network or Network(), choices.training or Training()
     key_split, key_start, key_train, key_check = jr.split(random_key(key, owner), 4)
     prepared = prepare(manifold, data, condition, validation, key_split, owner)
-    scales = find_scales(manifold, prepared.points, choices.t_min, choices.t1, owner)
+    given = choices.t_min, choices.t1
+    scales = find_scales(manifold, prepared.points, *given, owner, kernel.spectral_gap())
     stops = _stops(choices.stops, scales, owner)
     prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check, owner)
     law = TimeLaw(scales.t_min, scales.t1, float(choices.time_power))

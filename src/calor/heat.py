@@ -88,6 +88,10 @@ class AbstractHeatKernel(eqx.Module):
         x = self._sample(t, x0, key)
         return x, self._score(t, x, x0)
 
+    def spectral_gap(self) -> float:
+        """The smallest positive eigenvalue of -Delta, as far as it is known; else zero."""
+        return self.manifold.spectral_gap()
+
     def _check(self, t, **points):
         """A time and named points as arrays of one dtype, the one of the points."""
         t = positive_time(t, str(self))

@@ -31,8 +31,10 @@ import jax.random as jr
 import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Float
+from tqdm import tqdm
 
 from . import calculus
+from ._checks import positive_integer, random_key
 from ._types import Key, Point, Scalar
 from .certificate import Certificate
 from .geodesics import GeodesicLaw, geodesic_walk
@@ -108,6 +110,10 @@ class SpectralKernel(AbstractHeatKernel):
     def _compare(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
+    def spectral_gap(self):
+        """The first eigenvalue that was found."""
+        return float(self.eigenvalues[1])
+
     def residual(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Scalar]:
         """(dp/dt - Delta p) / p of the series, and the largest of the terms of the log equation."""
         manifold = self.manifold
@@ -128,7 +134,12 @@ class SpectralKernel(AbstractHeatKernel):
 
 
 def solve_spectral(
-    manifold: Submanifold, *, key: Key, functions: int = 1600, degree: int = 48
+    manifold: Submanifold,
+    *,
+    key: Key,
+    functions: int = 1600,
+    degree: int = 48,
+    progress: bool | None = None,
 ) -> SpectralKernel:
     """The heat kernel of a compact manifold of at most three dimensions.
 
@@ -138,7 +149,13 @@ def solve_spectral(
         functions: the largest number of polynomials that integrals are made exact for; the cost
             grows with its third power.
         degree: their largest degree.
+        progress: whether to show a progress bar; by default on a terminal only.
     """
+    if not isinstance(manifold, Submanifold):
+        raise TypeError(f"solve_spectral: needs a Submanifold, got {manifold!r:.80}.")
+    functions = positive_integer(functions, "functions", "solve_spectral", at_least=16)
+    degree = positive_integer(degree, "degree", "solve_spectral", at_least=3)
+    key = random_key(key, "solve_spectral")
     if manifold.constraint is None:
         raise ValueError(
             f"heat_kernel: {manifold} is an open set, which need not be compact; the spectral "
@@ -150,32 +167,49 @@ def solve_spectral(
             f"{manifold} has {manifold.dim}; use 'short-time'."
         )
     with jax.enable_x64(True):
-        solved = _solve(manifold, key, functions, degree)
+        bar = tqdm(
+            total=6,
+            desc=f"solving {manifold}",
+            disable=None if progress is None else not progress,
+            leave=False,
+        )
+        with bar:
+            solved = _solve(manifold, key, functions, degree, bar)
     return jax.tree.map(lambda a: a.astype(jnp.float32) if eqx.is_inexact_array(a) else a, solved)
 
 
-def _solve(manifold, key, most, degree):
+def _solve(manifold, key, most, degree, bar):
+    def say(stage):
+        bar.set_postfix_str(stage)
+        bar.update()
+
+    say("random points")
     key_points, key_pairs, key_check = jr.split(key, 3)
     draw = jax.jit(jax.vmap(manifold._random_point))
     points = draw(jr.split(key_points, _POINTS_EACH * most)).astype(float)
     start = np.full(len(points), 1 / len(points))
+    say("polynomials")
     functions = orthonormal_polynomials(np.asarray(points), start, degree, most)
     exact = len(functions.blocks)
     if exact < 3:
         raise ValueError(
             f"heat_kernel: {most} polynomials on {manifold} reach degree {exact} only; allow more."
         )
+    say("weights")
     weights = _weights(manifold, functions, points, start)
     chosen = functions.up_to(max(2, math.floor(_FRACTION * exact)))
+    say("eigenfunctions")
     eigenvalues, coefficients = _eigenfunctions(manifold, chosen, points, weights)
     accurate = chosen.sizes()[max(1, math.floor(_ACCURATE * len(chosen.blocks)))] - 1
     # The smallest time at which the series is complete.
     complete = -math.log(1e-5) / eigenvalues[accurate]
     few = points[:_PAIRS]
     kernel = _Parts(manifold, GeodesicLaw(manifold), chosen, coefficients, eigenvalues)
+    say("law for small times")
     log_volume = kernel.log_volume(few, complete)
     t0, discrepancy = kernel.join(few, log_volume, complete, key_pairs)
     terms = max(2, int(np.sum(eigenvalues * t0 < -math.log(_SMALLEST_TERM))))
+    say("certificate")
     return kernel.finish(t0, discrepancy, log_volume, terms, few, key_check)
 
 
