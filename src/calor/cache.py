@@ -1,7 +1,8 @@
 """Solved kernels of a user's own manifolds, kept on disk by content.
 
 A manifold given by functions has no name.  What identifies it is what the functions compute: their
-jaxpr, with the constants in it.  The file holds arrays only; the functions are those of the caller.
+program as JAX hands it to the compiler, with the constants in it.  The file holds arrays only; the
+functions are those of the caller.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from .polynomials import Block, Polynomials
 from .spectral import SpectralKernel
 
 _KIND = "spectral"
+_REVISION = 1  # raised when the solver changes what it finds
 
 
 def folder(given: str | Path | None) -> Path:
@@ -40,14 +42,11 @@ def fingerprint(manifold: Submanifold, key: Key, settings: dict) -> str:
     """A name for a solve: the equations, the metric, the settings, the seed and the version."""
     from . import __version__
 
-    digest = hashlib.sha256(f"{__version__} {sorted(settings.items())}".encode())
+    digest = hashlib.sha256(f"{__version__} {_REVISION} {sorted(settings.items())}".encode())
     point = jax.ShapeDtypeStruct(manifold.shape, jnp.float32)
     for function in (manifold.constraint, manifold.metric):
         if function is not None:
-            closed = jax.make_jaxpr(function)(point)
-            digest.update(str(closed.jaxpr).encode())
-            for constant in closed.consts:
-                digest.update(np.ascontiguousarray(constant).tobytes())
+            digest.update(jax.jit(function).lower(point).as_text().encode())
         digest.update(b"|")
     data = jr.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     digest.update(np.asarray(data).tobytes())

@@ -30,7 +30,7 @@ from .shorttime import geodesic_random_walk
 from .solutions import AbstractSolution
 
 # Half of the points of a certificate are Brownian motion at time t, half at this multiple of t.
-_FURTHER = 1.5
+FURTHER = 1.5
 # How many times, equally spaced on a logarithmic scale.
 _TIMES = 12
 # A kernel whose typical error may exceed this is called poor.
@@ -57,11 +57,13 @@ class Certificate(eqx.Module):
     """The distance from x0 that the points reach at each time."""
     points: int = eqx.field(static=True)
     """The number of points at each time."""
+    initial_mean: float | None = eqx.field(static=True, default=None)
+    """The mean of |phi - log p| at t0, if it was measured."""
 
     @property
     def law(self) -> str:
         """From what law the points were drawn."""
-        return f"half Brownian motion at time t, half at time {_FURTHER:g} t"
+        return f"half Brownian motion at time t, half at time {FURTHER:g} t"
 
     @property
     def residual(self) -> float:
@@ -73,13 +75,14 @@ class Certificate(eqx.Module):
 
         Infinite beyond the last time; below t0 the error is the one of the short-time law.
         """
-        return self._accumulated(t, self.largest)
+        return self._accumulated(t, self.initial_error, self.largest)
 
     def estimate(self, t: float) -> float:
         """The typical error of log p at time t: the bound with mean residuals."""
-        return self._accumulated(t, self.mean)
+        first = self.initial_error if self.initial_mean is None else self.initial_mean
+        return self._accumulated(t, first, self.mean)
 
-    def _accumulated(self, t, residuals):
+    def _accumulated(self, t, first, residuals):
         t = float(t)
         if not t > 0:
             raise ValueError(f"Certificate: the time t must be positive, got t = {t:g}.")
@@ -88,7 +91,7 @@ class Certificate(eqx.Module):
         # Piecewise linear between the times, constant before the first.
         grid = np.unique(np.clip([self.t0, *self.times, t], self.t0, max(t, self.t0)))
         values = np.interp(grid, self.times, residuals)
-        return self.initial_error + float(np.trapezoid(values, grid))
+        return first + float(np.trapezoid(values, grid))
 
     @property
     def poor(self) -> str | None:
@@ -152,7 +155,7 @@ def certify_solution(
     if t0 > 0:
         error, log_mass = _initial_error(solution, law, t0, source, 4 * points, key_initial)
 
-    factors = jnp.where(jnp.arange(points) % 2 == 0, 1.0, _FURTHER)
+    factors = jnp.where(jnp.arange(points) % 2 == 0, 1.0, FURTHER)
 
     # Three compiled functions, not one: eigendecompositions of batches that XLA runs side by side
     # on a CPU wait for each other's threads, for ever.

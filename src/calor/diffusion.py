@@ -128,8 +128,8 @@ def fit(
         score: the class of the score, `TangentScore` or `DenoisedScore`.
         network: its size.
         training: the budget.
-        t_min: the smallest time; by default a quarter of the squared distance of neighbours in the
-            data, by its lower quartile.
+        t_min: the smallest time; by default the squared distance of neighbours in the data, by
+            its lower quartile, over twice the dimension.
         t1: the last time; by default six over the first eigenvalue on compact manifolds, and four
             times the variance of the data on others.
         time_power: the law of the times in training, see `TimeLaw`.

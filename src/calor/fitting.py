@@ -98,7 +98,7 @@ def fit_model(
     objective = make_objective(prior, law)
     outputs = field_class.outputs
     built = build_network(network, manifold, prepared, scales, outputs, key_start)
-    record = _record(kernel, network, training, field_class, law, prepared, prior, key)
+    record = _record(kernel, network, training, field_class, law, stops, prepared, prior, key)
     model = model_class(
         manifold=manifold,
         field=field_class(manifold, built),  # pyright: ignore
@@ -174,7 +174,7 @@ def make_prior(
                 PriorWarning,
                 stacklevel=4,
             )
-        return Uniform(manifold)
+        return Uniform(manifold, kernel.found_volume())
     centres = positive_integer(centres, "centres", owner)
     if centres == 1:
         return KernelPrior(kernel, t1, frechet_mean(manifold, points)[None])
@@ -188,6 +188,7 @@ def _record(
     training: Training,
     field: type[AbstractScore],
     law: TimeLaw,
+    stops: Sequence[float],
     prepared: Prepared,
     prior: AbstractPrior,
     key: Key,
@@ -206,6 +207,7 @@ def _record(
         "network": vars(network),
         "training": vars(training),
         "times": [law.t_min, law.t1, law.power],
+        "stops": list(stops),
         "data": digest.hexdigest()[:16],
         "key": np.asarray(data).tolist(),
         "calor": __version__,

@@ -19,6 +19,7 @@ from ._numerics import log_det, solve_positive
 from ._types import Key, Point, Scalar, Tangent
 from .heat import AbstractHeatKernel, compare_separately
 from .manifolds import Submanifold
+from .manifolds.base import TOLERANCE
 
 # Proposals of a draw.
 _PROPOSALS = 3
@@ -55,8 +56,10 @@ class GeodesicLaw(AbstractHeatKernel):
 
         def draw(key):
             v = width * jr.normal(key, basis.shape[:1], x0.dtype)
-            # The density of v is p D, and the Gaussian is the proposal.
-            return v, self._shot(x0, basis, v)[2] / 2
+            value = self._shot(x0, basis, v)[2] / 2
+            # The density of v is p D, and the Gaussian is the proposal.  Beyond a conjugate point
+            # there may be no value: never stay there.
+            return v, jnp.where(jnp.isfinite(value), value, -jnp.inf)
 
         def step(state, key):
             key_draw, key_accept = jr.split(key)
@@ -65,14 +68,18 @@ class GeodesicLaw(AbstractHeatKernel):
             accept = jnp.log(jr.uniform(key_accept, dtype=value.dtype)) < new_value - value
             return (jnp.where(accept, new, v), jnp.where(accept, new_value, value)), None
 
-        (v, _), _ = jax.lax.scan(step, draw(key_start), jr.split(key_walk, _PROPOSALS))
-        return self._along(t, x0, basis, v)
+        (v, value), _ = jax.lax.scan(step, draw(key_start), jr.split(key_walk, _PROPOSALS))
+        return self._along(t, x0, basis, jnp.where(value > -jnp.inf, v, 0.0))
 
     def _compare(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
     def _coordinates(self, x, x0, basis):
-        toward = self.manifold._log(x0, x)
+        toward, gap = self.manifold._shoot(x0, x)
+        # Where no geodesic is found the points are taken to be as far apart as their chord is long.
+        chord = self.manifold._tangent(x0, x - x0)
+        found = gap <= TOLERANCE * (1 + jnp.max(jnp.abs(x)))
+        toward = jnp.where(found, toward, chord)
         return jax.vmap(lambda e: self.manifold._inner(x0, toward, e))(basis)
 
     def _shot(self, x0: Point, basis: Float[Array, "d N"], v: Float[Array, " d"]):
@@ -89,6 +96,7 @@ class GeodesicLaw(AbstractHeatKernel):
         """log p, the end point and the Jacobian."""
         manifold = self.manifold
         x, jacobian, log_distortion = self._shot(x0, basis, v)
+        log_distortion = jnp.where(jnp.isfinite(log_distortion), log_distortion, 0.0)
         curvature = (manifold.scalar_curvature(x) + manifold.scalar_curvature(x0)) / 12
         gaussian = -v @ v / (4 * t) - manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
         return gaussian - log_distortion / 2 + t * curvature, (x, jacobian)

@@ -88,6 +88,10 @@ class AbstractHeatKernel(eqx.Module):
         x = self._sample(t, x0, key)
         return x, self._score(t, x, x0)
 
+    def found_volume(self) -> Scalar | None:
+        """The logarithm of the volume, if the kernel knows it better than the manifold does."""
+        return None
+
     def spectral_gap(self) -> float:
         """The smallest positive eigenvalue of -Delta, as far as it is known; else zero."""
         return self.manifold.spectral_gap()

@@ -140,7 +140,7 @@ def _spectral(manifold, place, key):
         found = solve_spectral(manifold, key=key)
         try:
             kept.store(path, found)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             warnings.warn(f"heat_kernel: the kernel is not kept in {path}: {error}", stacklevel=4)
     return found
 

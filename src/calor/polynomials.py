@@ -76,7 +76,8 @@ def orthonormal_polynomials(
         most: stop before there are more functions than this.
     """
     low, high = points.min(axis=0), points.max(axis=0)
-    middle, half = (low + high) / 2, np.maximum(high - low, 1e-12) / 2
+    extent = high - low
+    middle, half = (low + high) / 2, np.maximum(extent, 1e-4 * extent.max()) / 2
     z = (points - middle) / half
     before, last = np.zeros((len(z), 0)), np.ones((len(z), 1))
     blocks, count = [], 1

@@ -36,6 +36,8 @@ class Uniform(AbstractPrior):
     """The uniform law of a compact manifold."""
 
     manifold: AbstractManifold
+    found_volume: Float[Array, ""] | None = None
+    """The logarithm of the volume, if it is known better than the manifold knows it."""
 
     def sample(self, key):
         """A uniform point."""
@@ -43,7 +45,10 @@ class Uniform(AbstractPrior):
 
     def log_prob(self, x):
         """Minus the logarithm of the volume."""
-        return -self.manifold.log_volume().astype(x.dtype)  # pyright: ignore
+        volume = self.found_volume
+        if volume is None:
+            volume = self.manifold.log_volume()  # pyright: ignore
+        return -volume.astype(x.dtype)
 
 
 class KernelPrior(AbstractPrior):

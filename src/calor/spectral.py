@@ -36,7 +36,7 @@ from tqdm import tqdm
 from . import calculus
 from ._checks import positive_integer, random_key
 from ._types import Key, Point, Scalar
-from .certificate import Certificate
+from .certificate import FURTHER, Certificate
 from .geodesics import GeodesicLaw, geodesic_walk
 from .heat import AbstractHeatKernel, compare_separately
 from .manifolds import Submanifold
@@ -76,14 +76,19 @@ class SpectralKernel(AbstractHeatKernel):
         return self.coefficients @ damped
 
     def _log_series(self, t, x, x0):
-        series = self.functions(x) @ self._source(t, x0)
-        return jnp.log(jnp.maximum(series, 1e-10)) - self.log_volume
+        source = self._source(t, x0)
+        return jnp.log(self._lifted(self.functions(x) @ source, x0, source)) - self.log_volume
+
+    def _lifted(self, series, x0, source):
+        """The value of the series, where rounding took it below what it can resolve lifted."""
+        resolved = 32 * jnp.finfo(series.dtype).eps * (self.functions(x0) @ source)
+        return jnp.maximum(series, resolved)
 
     def _slope(self, t, x, x0):
         source = self._source(t, x0)
 
         def log_series(y):
-            return jnp.log(jnp.maximum(self.functions(y) @ source, 1e-10))
+            return jnp.log(self._lifted(self.functions(y) @ source, x0, source))
 
         return calculus.gradient(log_series, x, self.manifold.frame(x))
 
@@ -109,6 +114,10 @@ class SpectralKernel(AbstractHeatKernel):
 
     def _compare(self, t, x, sources):
         return compare_separately(self, t, x, sources)
+
+    def found_volume(self):
+        """The logarithm of the volume that was found."""
+        return self.log_volume
 
     def spectral_gap(self):
         """The first eigenvalue that was found."""
@@ -158,12 +167,12 @@ def solve_spectral(
     key = random_key(key, "solve_spectral")
     if manifold.constraint is None:
         raise ValueError(
-            f"heat_kernel: {manifold} is an open set, which need not be compact; the spectral "
+            f"solve_spectral: {manifold} is an open set, which need not be compact; the spectral "
             "method is for compact manifolds."
         )
     if manifold.dim > LARGEST_DIMENSION:
         raise ValueError(
-            f"heat_kernel: the spectral method is for dimensions up to {LARGEST_DIMENSION}, "
+            f"solve_spectral: the spectral method is for dimensions up to {LARGEST_DIMENSION}, "
             f"{manifold} has {manifold.dim}; use 'short-time'."
         )
     with jax.enable_x64(True):
@@ -193,18 +202,23 @@ def _solve(manifold, key, most, degree, bar):
     exact = len(functions.blocks)
     if exact < 3:
         raise ValueError(
-            f"heat_kernel: {most} polynomials on {manifold} reach degree {exact} only; allow more."
+            f"solve_spectral: {most} functions on {manifold} reach degree {exact} only; allow more."
         )
     say("weights")
     weights = _weights(manifold, functions, points, start)
     chosen = functions.up_to(max(2, math.floor(_FRACTION * exact)))
     say("eigenfunctions")
-    eigenvalues, coefficients = _eigenfunctions(manifold, chosen, points, weights)
+    eigenvalues, coefficients, means = _eigenfunctions(manifold, chosen, points, weights)
+    if not eigenvalues[1] > 1e-5 * eigenvalues[-1]:
+        raise ValueError(
+            f"solve_spectral: {manifold} has a second function with Laplacian zero: it is not "
+            "connected, or not compact. Give the equations of one component."
+        )
     accurate = chosen.sizes()[max(1, math.floor(_ACCURATE * len(chosen.blocks)))] - 1
     # The smallest time at which the series is complete.
     complete = -math.log(1e-5) / eigenvalues[accurate]
     few = points[:_PAIRS]
-    kernel = _Parts(manifold, GeodesicLaw(manifold), chosen, coefficients, eigenvalues)
+    kernel = _Parts(manifold, GeodesicLaw(manifold), chosen, coefficients, eigenvalues, means)
     say("law for small times")
     log_volume = kernel.log_volume(few, complete)
     t0, discrepancy = kernel.join(few, log_volume, complete, key_pairs)
@@ -230,7 +244,7 @@ def _weights(manifold, functions, points, start):
 
 
 def _eigenfunctions(manifold, functions, points, weights):
-    """Eigenvalues in increasing order, and eigenfunctions of mean square one."""
+    """Eigenvalues in increasing order, eigenfunctions of mean square one, means of polynomials."""
 
     def values_and_slopes(x):
         along = jax.vmap(lambda e: jax.jvp(functions, (x,), (e,))[1])
@@ -242,8 +256,14 @@ def _eigenfunctions(manifold, functions, points, weights):
     stiffness = sum(
         slopes[:, j].T @ (weights[:, None] * slopes[:, j]) for j in range(slopes.shape[1])
     )
-    eigenvalues, coefficients = scipy.linalg.eigh(stiffness, mass)
-    return np.maximum(eigenvalues, 0.0), coefficients
+    try:
+        eigenvalues, coefficients = scipy.linalg.eigh(stiffness, mass)
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            f"solve_spectral: the weights of the random points on {manifold} do not give a "
+            "positive measure; it may not be compact, or too rough for so few `functions`."
+        ) from error
+    return np.maximum(eigenvalues, 0.0), coefficients, weights @ values
 
 
 class _Parts(eqx.Module):
@@ -254,6 +274,8 @@ class _Parts(eqx.Module):
     functions: Polynomials
     coefficients: Any
     eigenvalues: Any
+    means: Any
+    """Of the polynomials over the manifold."""
 
     def _kernel(self, log_volume, t0, terms=None, certificate: Any = None):
         return SpectralKernel(
@@ -283,7 +305,7 @@ class _Parts(eqx.Module):
         return float(np.linalg.lstsq(powers, found, rcond=None)[0][0])
 
     def join(self, points, log_volume, complete, key):
-        """The time at which law and series agree best, and by how much they differ there."""
+        """The time at which law and series agree best; the largest and mean difference there."""
         kernel = self._kernel(log_volume, 0.0)
 
         def differ(t):
@@ -291,12 +313,12 @@ class _Parts(eqx.Module):
                 points, jr.split(key, len(points))
             )
             series = jax.vmap(lambda x, x0: kernel._log_series(t, x, x0))(x, points)
-            return jnp.mean(jnp.abs(value - series))
+            return jnp.abs(value - series)
 
         times = complete * np.geomspace(0.25, 3.0, 10)
         found = np.asarray(jax.jit(lambda ts: jax.lax.map(differ, ts))(jnp.asarray(times)))
-        best = int(np.nanargmin(found))
-        return float(times[best]), float(found[best])
+        best = int(np.argmin(np.nan_to_num(found.mean(axis=1), nan=np.inf)))
+        return float(times[best]), (float(found[best].max()), float(found[best].mean()))
 
     def finish(self, t0, discrepancy, log_volume, terms, points, key):
         """The kernel with its certificate."""
@@ -304,27 +326,32 @@ class _Parts(eqx.Module):
         times = np.geomspace(t0, max(6 / self.eigenvalues[1], 4 * t0), _TIMES)
         manifold = self.manifold
 
+        factors = jnp.where(jnp.arange(len(points)) % 2 == 0, 1.0, FURTHER)
+
         def measure(t, key):
-            x = jax.vmap(lambda x0, k: geodesic_walk(manifold, t, x0, k))(
-                points, jr.split(key, len(points))
+            x = jax.vmap(lambda x0, f, k: geodesic_walk(manifold, f * t, x0, k))(
+                points, factors, jr.split(key, len(points))
             )
             values, largest = jax.vmap(lambda x, x0: kernel.residual(t, x, x0))(x, points)
             chords = jnp.sqrt(jnp.max(jnp.sum((x - points) ** 2, axis=1)))
-            return jnp.abs(values), jnp.abs(values) / largest, chords
+            masses = jax.vmap(lambda x0: kernel._source(t, x0) @ jnp.asarray(self.means))(points)
+            worst = masses[jnp.argmax(jnp.abs(masses - 1))]
+            return jnp.abs(values), jnp.abs(values) / largest, chords, jnp.log(worst)
 
         run = jax.jit(lambda ts, ks: jax.lax.map(lambda pair: measure(*pair), (ts, ks)))
-        values, relative, reach = map(
+        values, relative, reach, log_mass = map(
             np.asarray, run(jnp.asarray(times), jr.split(key, len(times)))
         )
         certificate = Certificate(
             manifold=manifold,
             t0=t0,
-            initial_error=discrepancy,
+            initial_error=discrepancy[0],
+            initial_mean=discrepancy[1],
             times=tuple(times.tolist()),
             largest=tuple(values.max(axis=1).tolist()),
-            mean=tuple(values.mean(axis=1).tolist()),
-            normalized=tuple(relative.mean(axis=1).tolist()),
-            log_mass=(0.0,) * len(times),
+            mean=tuple(values[:, ::2].mean(axis=1).tolist()),  # over Brownian motion at time t
+            normalized=tuple(relative[:, ::2].mean(axis=1).tolist()),
+            log_mass=tuple(log_mass.tolist()),
             radius=tuple(reach.tolist()),
             points=len(points),
         )

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from ._shared import DONE, InputError, input_errors, keeping, unfinished, writable
+from ._shared import DONE, InputError, input_errors, keeping, replacing, unfinished, writable
 
 _MANIFOLDS = (
     "sphere:N, so3, torus:N, hyperbolic:N, spd:N, euclidean:N, or a product as so3*euclidean:3"
@@ -187,7 +187,9 @@ def _sample(options) -> int:
         condition = None
         if options.condition:
             condition = tables.read_condition(options.condition, labels=_has_labels(model))
-        count = options.n or (1000 if condition is None else len(condition))
+        count = options.n
+        if count is None:
+            count = 1000 if condition is None else len(condition)
         points = np.asarray(
             model.sample(count, condition=condition, key=jr.key(options.seed), steps=options.steps)
         )
@@ -199,8 +201,6 @@ def _sample(options) -> int:
 
 
 def _plot(path, points, manifold):
-    from .._atomic import replacing
-
     try:
         from .. import plots
     except ImportError as error:
@@ -216,8 +216,6 @@ def _score(options) -> int:
     out = writable(options.out) if options.out else None
     with input_errors():
         import numpy as np
-
-        from .._atomic import replacing
 
         model = _load_model(options.file)
         points, condition = _points(options, options.points, model.manifold, _has_labels(model))
