@@ -11,6 +11,41 @@ from calor import recipes
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 
+# Cases that take ten seconds and more and have a quicker sibling, or that others imply: they run
+# with `-m slow`, so that the default run stays below a quarter of an hour on two cores.
+SLOW = (
+    "test_docs.py::test_page_runs_as_printed[own_manifold.md]",
+    "test_docs.py::test_page_runs_as_printed[diffusion.md]",
+    "test_fit.py::test_training_is_judged_by_the_likelihood_of_held_out_points",
+    "test_fit.py::test_frechet_mean_is_the_point_of_no_pull",
+    "test_diffusion.py::test_kernel_densities_integrate_to_one_and_draw_what_they_say[True]",
+    "test_kernels.py::test_solves_the_heat_equation[SO3]",
+    "test_kernels.py::test_solves_the_heat_equation[Sphere(5)]",
+    "test_kernels.py::test_solves_the_heat_equation[Sphere(1)]",
+    "test_manifolds.py::test_everything_is_finite_at_coinciding_points[Sphere(1)]",
+    "test_manifolds.py::test_everything_is_finite_at_coinciding_points[SPD(1)]",
+    "test_manifolds.py::test_everything_is_finite_at_coinciding_points[SPD(4)]",
+    "test_own_manifold.py::test_law_along_geodesics_is_the_kernel_of_the_sphere_for_small_times",
+    "test_own_manifold.py::test_spectral_kernel_of_the_sphere",
+    "test_singular_points.py::test_fast_eigenvalues_of_ordinary_and_degenerate_matrices",
+    "test_solve.py::test_the_shipped_kernel_of_spd2_is_the_exact_one",
+    "test_submanifold.py::test_distance_has_two_derivatives[0]",
+    "test_submanifold.py::test_exp_is_inverse_to_log[torus]",
+    "test_submanifold.py::test_log_volume_inside_jit_is_the_same_number",
+    "test_submanifold.py::test_uniform_points_on_the_torus",
+    "test_submanifold.py::test_volume[torus-78.95683520871486]",
+    "test_tables.py::test_other_manifolds_and_back",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the slow cases."""
+    for item in items:
+        if item.nodeid.endswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(params=["float32", "float64"])
 def precision(request):
     """Run a test in single and in double precision; the value is the name of the dtype."""
