@@ -292,17 +292,22 @@ class _Parts(eqx.Module):
     def log_volume(self, points, complete):
         """From the diagonal of the kernel at several times, extrapolated to t = 0."""
         kernel = self._kernel(0.0, 0.0)
-        times = np.geomspace(complete, 3 * complete, 12)
+        curvature = jax.jit(jax.vmap(self.manifold.scalar_curvature))(points)
 
         def rest(t):
             values = jax.vmap(lambda x: kernel._log_series(t, x, x))(points)
-            curvature = jax.vmap(self.manifold.scalar_curvature)(points)
             return jnp.mean(values - t * curvature / 6)
 
-        found = np.asarray(jax.jit(lambda ts: jax.lax.map(rest, ts))(jnp.asarray(times)))
-        found = found + self.manifold.dim / 2 * np.log(4 * np.pi * times)
-        powers = np.stack([np.ones_like(times), times**2, times**3], axis=1)
-        return float(np.linalg.lstsq(powers, found, rcond=None)[0][0])
+        run = jax.jit(lambda ts: jax.lax.map(rest, ts))
+        fits = []
+        for later in (1.0, 1.5, 2.0, 3.0):
+            times = later * complete * np.geomspace(1.0, 3.0, 12)
+            found = np.asarray(run(jnp.asarray(times)))
+            found = found + self.manifold.dim / 2 * np.log(4 * np.pi * times)
+            powers = np.stack([np.ones_like(times), times**2, times**3], axis=1)
+            terms = np.linalg.lstsq(powers, found, rcond=None)[0]
+            fits.append((float(np.max(np.abs(powers @ terms - found))), float(terms[0])))
+        return min(fits)[1]  # too early the series is not complete, too late it is no polynomial
 
     def join(self, points, log_volume, complete, key):
         """The time at which law and series agree best; the largest and mean difference there."""
