@@ -3,6 +3,7 @@
 import json
 import warnings
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -65,6 +66,27 @@ def test_an_interrupted_training_goes_on_to_the_same_result(where, tmp_path, mon
     assert again.history.steps.tolist() == whole.history.steps.tolist() == [15, 30]
     x = data[:3]
     np.testing.assert_allclose(again.log_prob(x), whole.log_prob(x), atol=1e-5)
+
+
+def test_the_last_weights_that_are_not_clearly_worse_are_kept():
+    values = np.random.default_rng(0).normal(size=400)
+    start = training.State(
+        jnp.zeros((), int),
+        *(jnp.zeros(1) for _ in range(3)),
+        jnp.full(400, jnp.inf),
+        None,
+        training.History.empty(4),
+        jnp.zeros(()),
+    )
+    noise = np.random.default_rng(1).normal(size=400)
+    noise = (noise - noise.mean()) / noise.std()  # of mean zero, standard error 0.05
+    kept = []
+    for row, worse in enumerate((0 * noise, noise + 0.04, noise + 0.06, noise - 0.01)):
+        start = eqx.tree_at(lambda s: s.averaged, start, jnp.full(1, row + 1.0))
+        start = training._validated(start, row, values + worse, 1.0)
+        kept.append(float(start.best[0]))
+    assert kept == [1, 2, 2, 4]
+    np.testing.assert_allclose(start.lowest, values + noise - 0.01, atol=1e-6)
 
 
 def test_training_is_judged_by_the_likelihood_of_held_out_points():
