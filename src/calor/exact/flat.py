@@ -58,17 +58,27 @@ class TorusKernel(AbstractHeatKernel):
 def _circle(t, x, x0):
     """log p and its derivative in x, angle by angle."""
     d, gap = _difference(x, x0)
-    early, late = jnp.minimum(t, 1.0), jnp.maximum(t, 1.0)
+    is_early = t < 1
+    # Not minimum and maximum, whose derivatives at t = 1 are halves.
+    early, late = jnp.where(is_early, t, 1.0), jnp.where(is_early, 1.0, t)
 
-    # Two images suffice: the third is smaller than the second by exp(-2 pi^2 / t) and more.
-    # Half way around, where the two are equal, everything is written in the distance from there.
+    # The images at the distances |d|, 2 pi - |d|, 2 pi + |d| and 4 pi - |d|; the next one is
+    # smaller than the first by exp(-4 pi^2 / t).  Half way around, where the first two are equal,
+    # everything is written in the distance from there.
     behind = jnp.abs(d) > jnp.pi / 2
     side = jnp.where(d > 0, 1.0, -1.0)
     ratio = jnp.pi * gap / early  # log of the first image over the second
-    log_images = -(d**2) / (4 * early) + jax.nn.softplus(-ratio) - jnp.log(4 * jnp.pi * early) / 2
+    log_first = -(d**2) / (4 * early) - jnp.log(4 * jnp.pi * early) / 2
     slope_near = -d / (2 * early) + side * jnp.pi / early * jax.nn.sigmoid(-ratio)
     slope_behind = side * (gap - jnp.pi * jnp.tanh(ratio / 2)) / (2 * early)
-    slope_images = jnp.where(behind, slope_behind, slope_near)
+    # The third and the fourth, relative to the first, add up to 1e-4 at t = 1 where d = 0.
+    second = jnp.exp(-ratio)
+    third = jnp.exp(-jnp.pi * (2 * jnp.pi - gap) / early)
+    fourth = jnp.exp(-2 * jnp.pi * (jnp.pi + gap) / early)
+    more = (third + fourth) / (1 + second)
+    change = (fourth * (2 + second) - third * (1 + 2 * second)) / ((1 + second) ** 2 * (1 + more))
+    log_images = log_first + jax.nn.softplus(-ratio) + jnp.log1p(more)
+    slope_images = jnp.where(behind, slope_behind, slope_near) + side * jnp.pi / early * change
 
     k = np.arange(1, 7)
     weight = 2 * jnp.exp(-(k**2) * late)
@@ -80,7 +90,6 @@ def _circle(t, x, x0):
     log_modes = jnp.log1p(density) - np.log(2 * np.pi)
     slope_modes = -(sines @ (weight * k)) / (1 + density)
 
-    is_early = t < 1
     log_prob = jnp.where(is_early, log_images, log_modes)
     return log_prob, jnp.where(is_early, slope_images, slope_modes)
 
