@@ -99,7 +99,7 @@ def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str,
             method: functools.partial(_quotient, manifold, builder)
             for method, builder in _builders(manifold.cover, cache).items()
         }
-        if "pinn" in builders:
+        if "pinn" in builders and _is_shipped(manifold):
             builders["pinn"] = functools.partial(_solved, manifold)
         return builders
     exact: Any = {

@@ -39,12 +39,10 @@ class QuotientKernel(AbstractHeatKernel):
     cover: AbstractHeatKernel
 
     def _log_prob(self, t, x, x0):
-        largest, differences, _ = self.cover._compare(t, x, self.manifold.orbit(x0))
-        return largest + logsumexp(differences)
+        return self._compare(t, x, x0[None])[0]
 
     def _score(self, t, x, x0):
-        _, differences, scores = self.cover._compare(t, x, self.manifold.orbit(x0))
-        return jnp.tensordot(jax.nn.softmax(differences), scores, axes=1)
+        return self._compare(t, x, x0[None])[2][0]
 
     def _sample(self, t, x0, key):
         return self.cover._sample(t, x0, key)
@@ -59,4 +57,14 @@ class QuotientKernel(AbstractHeatKernel):
         return self.cover.certificate  # pyright: ignore
 
     def _compare(self, t, x, sources):
-        return compare_separately(self, t, x, sources)
+        # All images of all sources at once: next to ties the cover knows differences best, and a
+        # quotient of a quotient asks for them here.
+        images = jax.vmap(self.manifold.orbit)(sources)
+        flat = images.reshape(-1, *self.manifold.shape)
+        largest, differences, scores = self.cover._compare(t, x, flat)
+        differences = differences.reshape(images.shape[:2])
+        scores = scores.reshape(images.shape)
+        values = logsumexp(differences, axis=1)
+        best = jnp.max(values)
+        averages = jax.vmap(lambda d, s: jnp.tensordot(jax.nn.softmax(d), s, axes=1))
+        return largest + best, values - best, averages(differences, scores)

@@ -85,9 +85,10 @@ class SphereKernel(AbstractHeatKernel):
         # (r / sin r) / 2t, whose derivative in cos r is known.
         angle = 2 * jnp.arctan2(*map(safe_sqrt, angles))
         curvature = -cot_remainder(angle) / sinc(angle) ** 2 / (2 * t)
-        slopes = jnp.where(gap > -2e-5, best_slope + gap * curvature, slopes)
+        near_tie, close = (2e-5, 0.02) if x.dtype == jnp.float32 else (1e-8, 2e-5)
+        slopes = jnp.where(gap > -near_tie, best_slope + gap * curvature, slopes)
         trapezoid = gap * (slopes + best_slope) / 2
-        differences = jnp.where(gap > -0.02, trapezoid, values - best)
+        differences = jnp.where(gap > -close, trapezoid, values - best)
         return best, differences, slopes[:, None] * direction
 
     def _half_angles(self, x, x0):

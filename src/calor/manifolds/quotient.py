@@ -15,7 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._types import Point
-from .base import AbstractManifold
+from .base import TOLERANCE, AbstractManifold
+
+# Images of one point that are closer than this are the same: far above rounding, and far below the
+# distance between different images of a random point.
+_SAME = 1e-3
 
 
 class AbstractQuotient(AbstractManifold):
@@ -37,8 +41,9 @@ class AbstractQuotient(AbstractManifold):
         return self.cover.embedding(x)
 
     def lookalikes(self, x):
-        """The orbit: the cover tells its points apart."""
-        return self.orbit(x)
+        """Those of the cover for every point of the orbit."""
+        images = jax.vmap(self.cover.lookalikes)(self.orbit(x))
+        return images.reshape(-1, *self.shape)
 
     def code_size(self):
         """The one of the cover."""
@@ -106,13 +111,13 @@ class AbstractQuotient(AbstractManifold):
 
 
 class Quotient(AbstractQuotient):
-    """M/G for a finite group G of isometries of M.
+    """M/G for a finite group G of isometries of M, which may be a quotient or a product itself.
 
     Example: the real projective plane is `Quotient(Sphere(2), [lambda x: x, lambda x: -x])`.
     """
 
     cover: AbstractManifold
-    group: tuple[Callable[[Point], Point], ...]
+    group: tuple[Callable[[Point], Point], ...] | Float[Array, "g n n"]
     dim: int = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True)
 
@@ -144,60 +149,91 @@ class Quotient(AbstractQuotient):
                     f"have shape (g, n, n), got {matrices.shape} for points of {manifold.shape}; "
                     "give functions of one point instead."
                 )
-            group = [jax.tree_util.Partial(jnp.matmul, jnp.asarray(g)) for g in matrices]
+            self.group = jnp.asarray(matrices, jnp.result_type(float))
+        else:
+            self.group = tuple(group)
         self.cover = manifold
-        self.group = tuple(group)
         self.dim = manifold.dim
         self.shape = manifold.shape
-        _check_group(manifold, self.group)
+        _check_group(self)
 
     def orbit(self, x):
         """All images g x of a point."""
-        return jnp.stack([jnp.asarray(g(x)) for g in self.group])
+        if isinstance(self.group, tuple):
+            return jnp.stack([jnp.asarray(g(x)) for g in self.group])
+        # Not a matrix product, whose precision some accelerators lower.
+        return jnp.sum(self.group.astype(x.dtype) * x, axis=-1)
 
     def __str__(self) -> str:
         return f"Quotient({self.cover}, group of order {len(self.group)})"
 
 
-def _check_group(manifold, group):
-    """Raise unless the functions are isometries that form a group, as seen at two random points."""
-    if not group or not all(callable(g) for g in group):
+def _check_group(quotient):
+    """Raise unless the elements are isometries that form a group, as seen at two random points."""
+    manifold, group = quotient.cover, quotient.group
+    order = len(group)
+    if not order or (isinstance(group, tuple) and not all(callable(g) for g in group)):
         raise ValueError("Quotient: group must be a non-empty sequence of functions of one point.")
     key_x, key_y = jr.split(jr.key(0))
     x, y = manifold.random_point(key_x), manifold.random_point(key_y)
-    distance = manifold.dist(x, y)
-    images = []
-    for number, g in enumerate(group):
-        gx, gy = jnp.asarray(g(x)), jnp.asarray(g(y))
-        if gx.shape != manifold.shape or float(manifold.contains(gx)) > 1e-3:
+    for number, g in enumerate(group if isinstance(group, tuple) else ()):
+        shape = getattr(jax.eval_shape(g, x), "shape", None)
+        if shape != manifold.shape:
             raise ValueError(
-                f"Quotient: element {number} of the group does not map {manifold} to itself."
+                f"Quotient: element {number} of the group does not map {manifold} to itself: it "
+                f"took a point of shape {manifold.shape} to an array of shape {shape}."
             )
-        change = float(jnp.abs(manifold.dist(gx, gy) - distance))
-        if change > 1e-3 * (1 + float(distance)):
+    distance, offsets, changes, to_x, to_images, to_products = (
+        np.asarray(measured) for measured in _measure(quotient, x, y)
+    )
+    for number in range(order):
+        if not offsets[number] <= TOLERANCE:  # NaN is refused as well
+            raise ValueError(
+                f"Quotient: element {number} of the group does not map {manifold} to itself: it "
+                f"took a point to {offsets[number]:.3g} away from it (tolerance {TOLERANCE:g})."
+            )
+        if not changes[number] <= _SAME * (1 + distance):
             raise ValueError(
                 f"Quotient: element {number} of the group is no isometry: it changed a distance "
-                f"by {change:.3g}."
+                f"of {distance:.3g} by {changes[number]:.3g}."
             )
-        images.append(gx)
-
-    images = jnp.stack(images)
-    products = jnp.stack([jax.vmap(g)(images) for g in group]).reshape(-1, *manifold.shape)
-    points = jnp.concatenate([x[None], images, products])
-    distances = jax.vmap(jax.vmap(manifold._dist, (None, 0)), (0, None))(points, images)
-    matches = np.sum(np.asarray(distances) < 1e-3, axis=1)
-    order = len(group)
-    if matches[0] == 0:
-        raise ValueError("Quotient: the group must contain the identity; it was not found.")
-    if np.any(matches[1 : order + 1] > 1):
-        number = int(np.argmax(matches[1 : order + 1] > 1))
+    if not np.any(to_x < _SAME):
         raise ValueError(
-            f"Quotient: element {number} of the group is listed twice (or the group does not act "
-            "freely)."
+            f"Quotient: the group must contain the identity; it is none of the {order} elements."
         )
-    if np.any(matches[order + 1 :] == 0):
-        first, second = divmod(int(np.argmin(matches[order + 1 :])), order)
+    twins = np.argwhere(np.triu(to_images < _SAME, 1))
+    if len(twins):
+        first, second = twins[0]
+        raise ValueError(
+            f"Quotient: elements {first} and {second} of the group are the same map of {manifold}; "
+            "list every element once."
+        )
+    missing = np.argwhere(~np.any(to_products < _SAME, axis=2))
+    if len(missing):
+        second, first = missing[0]
         raise ValueError(
             f"Quotient: the {order} elements are not closed under composition (element {first} "
             f"after element {second} is none of them); list the whole group."
         )
+
+
+@eqx.filter_jit
+def _measure(quotient, x, y):
+    """What tells a group of isometries from another set of maps, seen at the points x and y.
+
+    Their distance, how far their images are from the manifold and how much farther from each
+    other, and the distances of all images of x to x, to each other, and to the images [b, a] by a
+    after b.
+    """
+    manifold = quotient.cover
+    images, others = quotient.orbit(x), quotient.orbit(y)
+    offset, dist = jax.vmap(manifold._offset), jax.vmap(manifold._dist, (None, 0))
+    distance = manifold._dist(x, y)
+    return (
+        distance,
+        jnp.maximum(offset(images), offset(others)),
+        jnp.abs(jax.vmap(manifold._dist)(images, others) - distance),
+        dist(x, images),
+        jax.vmap(dist, (0, None))(images, images),
+        jax.vmap(jax.vmap(dist, (0, None)), (0, None))(jax.vmap(quotient.orbit)(images), images),
+    )
