@@ -181,6 +181,22 @@ def test_interrupting_leaves_nothing_behind(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_interrupting_an_import_leaves_the_exit_code_alone(tmp_path):
+    (tmp_path / "trial.py").write_text(
+        "import sys\n"
+        "from calor.cli._shared import Interrupted\n"
+        "try:\n"
+        "    exec('raise Interrupted')\n"
+        "except KeyboardInterrupt:\n"
+        "    sys.exit(130)\n"
+    )
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-m", "trial"], env={**os.environ, "PYTHONPATH": path}, timeout=120
+    )
+    assert done.returncode == 130
+
+
 SMALL = ("--set", "points=64", "steps=3", "rounds=1")
 
 

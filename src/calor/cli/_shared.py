@@ -19,6 +19,14 @@ class InputError(Exception):
     """What the user asked for cannot be done; the message says why and what to do."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C was pressed.
+
+    A class of its own: Python notes a plain KeyboardInterrupt that leaves a string given to `exec`,
+    as happens within imports, and at the end kills itself by that signal, caught or not.
+    """
+
+
 _interrupted = False
 
 
@@ -34,7 +42,7 @@ def interrupts():
     def interrupt(signal_number, frame):
         global _interrupted
         _interrupted = True
-        raise KeyboardInterrupt
+        raise Interrupted
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:
@@ -47,7 +55,7 @@ def interrupts():
 def stop_if_interrupted():
     """Stop here if Ctrl-C was pressed."""
     if _interrupted:
-        raise KeyboardInterrupt
+        raise Interrupted
 
 
 @contextlib.contextmanager
