@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import diffusion, flow, networks, prior, score, shorttime, solutions, training
+from . import diffusion, flow, mixture, networks, prior, score, shorttime, solutions, training
 from .certificate import Certificate
 from .exact.combined import ProductKernel, QuotientKernel
 from .exact.flat import EuclideanKernel, TorusKernel
@@ -36,6 +36,7 @@ _CLASSES = {
         diffusion.Diffusion,
         flow.Flow,
         flow.TangentVelocity,
+        mixture.Mixture,
         networks.Dense,
         networks.FieldNetwork,
         networks.Fixed,

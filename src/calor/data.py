@@ -15,9 +15,14 @@ from scipy.spatial import KDTree
 from ._types import Key
 from .manifolds import AbstractManifold
 from .manifolds.base import TOLERANCE
+from .mixture import Mixture, fit_mixture
 from .networks import FieldNetwork, Network
 from .prior import is_compact
-from .score import Condition, learn_condition
+from .score import Condition, frame_size, learn_condition
+
+# Data points for each Gaussian of a first guess, and the smallest time that its Gaussians stand
+# for, in units of the smallest time of the model: single points are not to be remembered.
+_POINTS_EACH, _NARROWEST = 16, 5.0
 
 
 def checked_points(
@@ -171,18 +176,30 @@ def find_scales(
     return Scales(float(t_min), float(t1), finest, max(spread, 2 * finest))
 
 
+def find_guess(
+    network: Network, manifold: AbstractManifold, prepared: Prepared, scales: Scales, key: Key
+) -> Mixture | None:
+    """The mixture that a network corrects, if it does: at least sixteen points for each centre."""
+    centres = min(network.centres, len(prepared.points) // _POINTS_EACH)
+    if centres == 0:
+        return None
+    places = jax.vmap(manifold.embedding)(prepared.points)
+    return fit_mixture(places, manifold.dim, centres, _NARROWEST * scales.t_min, key)
+
+
 def build_network(
     network: Network,
     manifold: AbstractManifold,
     prepared: Prepared,
     scales: Scales,
     outputs: Callable[[AbstractManifold], int],
+    guess: Mixture | None,
     key: Key,
 ) -> FieldNetwork:
     """A network for the embedded points of a manifold."""
     places = jax.vmap(manifold.embedding)(prepared.points)
     lengths, times = (scales.finest, scales.coarsest), (scales.t_min, scales.t1)
-    conditions = prepared.features.shape[1]
+    conditions = prepared.features.shape[1] + (frame_size(manifold) if guess is not None else 0)
     # Compact manifolds are of size one, and late noise fills them however narrow the data are.
     smallest = 0.1 if is_compact(manifold) else 1e-12
     return network.build(key, places, lengths, times, conditions, outputs(manifold), smallest)

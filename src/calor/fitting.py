@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from ._checks import positive_integer, random_key
 from ._types import Key, Points, Scalar
-from .data import Prepared, build_network, find_scales, prepare
+from .data import Prepared, build_network, find_guess, find_scales, prepare
 from .forward import TimeLaw
 from .heat import AbstractHeatKernel
 from .models import HeldOutLikelihood, Model, with_weights
@@ -96,12 +96,13 @@ def fit_model(
     prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check, owner)
     law = TimeLaw(scales.t_min, scales.t1, float(choices.time_power))
     objective = make_objective(prior, law)
+    guess = find_guess(network, manifold, prepared, scales, key_start)
     outputs = field_class.outputs
-    built = build_network(network, manifold, prepared, scales, outputs, key_start)
+    built = build_network(network, manifold, prepared, scales, outputs, guess, key_start)
     record = _record(kernel, network, training, field_class, law, stops, prepared, prior, key)
     model = model_class(
         manifold=manifold,
-        field=field_class(manifold, built),  # pyright: ignore
+        field=field_class(manifold, built, guess),  # pyright: ignore
         prior=prior,
         condition=prepared.encoder,
         stops=stops,

@@ -22,11 +22,12 @@ from .fitting import Choices, fit_model
 from .forward import TimeLaw, mean_loss
 from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold
+from .mixture import Mixture
 from .models import AbstractModel
 from .networks import FieldNetwork, Network
 from .prior import AbstractPrior
 from .reverse import midpoint
-from .score import AbstractScore, Condition, frame_size, tangent_vector
+from .score import AbstractScore, Condition, frame_size, network_output
 from .training import History, Training
 
 
@@ -35,11 +36,13 @@ class TangentVelocity(AbstractScore):
 
     manifold: AbstractManifold
     network: FieldNetwork
+    guess: Mixture | None = None
 
     outputs = staticmethod(frame_size)
 
     def _field(self, t, x, condition):
-        return tangent_vector(self.manifold, self.network, t, x, condition)
+        coefficients, _ = network_output(self, t, x, condition)
+        return jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
 
 
 class Flow(AbstractModel):

@@ -242,13 +242,15 @@ class Network:
     width: int = 192
     depth: int = 4
     frequencies: int = 128
+    centres: int = 0
+    """Gaussians of the mixture whose score is the first guess that the network corrects."""
     damping: float = 0.7
     """How fast waves fade with time; more is smoother."""
     finest: float | None = None
     """The shortest wave, as 1/|k|; by default 2.5 sqrt(2 t_min)."""
 
     def __post_init__(self):
-        for name, least in (("width", 1), ("depth", 1), ("frequencies", 0)):
+        for name, least in (("width", 1), ("depth", 1), ("frequencies", 0), ("centres", 0)):
             value = positive_integer(getattr(self, name), name, "Network", at_least=least)
             object.__setattr__(self, name, value)
         object.__setattr__(self, "damping", float(self.damping))

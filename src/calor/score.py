@@ -15,6 +15,9 @@ of the embedded point:
 
       s = log_x(y) / (a (1 + a)),    a = sqrt(2t).
 
+A network may be told of a first guess, the score of a noised mixture of Gaussians that the embedded
+data look like (`calor.mixture`); in a `TangentScore` it is added to N.
+
 On a quotient both are equivariant by construction: the field is averaged over those images of x
 that the network can tell apart.
 """
@@ -30,6 +33,7 @@ from jaxtyping import Array, Float
 
 from ._types import Point, Scalar, Tangent
 from .manifolds import AbstractManifold
+from .mixture import Mixture
 from .networks import FieldNetwork
 
 
@@ -38,6 +42,8 @@ class AbstractScore(eqx.Module):
 
     manifold: eqx.AbstractVar[AbstractManifold]
     network: eqx.AbstractVar[FieldNetwork]
+    guess: eqx.AbstractVar[Mixture | None]
+    """A mixture of Gaussians that embedded data look like, if the network corrects one."""
 
     @staticmethod
     @abstractmethod
@@ -69,16 +75,22 @@ def frame_size(manifold: AbstractManifold) -> int:
     return jax.eval_shape(manifold.frame, jax.ShapeDtypeStruct(manifold.shape, float)).shape[0]
 
 
-def tangent_vector(
-    manifold: AbstractManifold,
-    network: FieldNetwork,
-    t: Scalar,
-    x: Point,
-    condition: Float[Array, " c"],
-) -> Tangent:
-    """The vector whose coefficients in the frame at x the network gives."""
-    coefficients = network(manifold.embedding(x), t, condition)
-    return jnp.tensordot(coefficients, manifold.frame(x), axes=1)
+def guessed(manifold: AbstractManifold, guess: Mixture, t: Scalar, x: Point) -> Float[Array, " f"]:
+    """sqrt(2t) times the score of a noised mixture, as coefficients in the frame at x."""
+    place, pull_back = jax.vjp(manifold.embedding, x)
+    (slope,) = pull_back(jnp.sqrt(2 * t) * guess.score(place, t))
+    return jnp.tensordot(manifold.frame(x), slope, axes=slope.ndim)
+
+
+def network_output(
+    field: AbstractScore, t: Scalar, x: Point, condition: Float[Array, " c"]
+) -> tuple[Float[Array, " o"], Float[Array, " f"] | None]:
+    """What the network of a field returns at x, and the guess that it was told of."""
+    place = field.manifold.embedding(x)
+    if field.guess is None:
+        return field.network(place, t, condition), None
+    told = guessed(field.manifold, field.guess, t, x)
+    return field.network(place, t, jnp.concatenate([condition, told])), told
 
 
 class TangentScore(AbstractScore):
@@ -86,6 +98,7 @@ class TangentScore(AbstractScore):
 
     manifold: AbstractManifold
     network: FieldNetwork
+    guess: Mixture | None = None
 
     outputs = staticmethod(frame_size)
 
@@ -94,7 +107,10 @@ class TangentScore(AbstractScore):
         scale = jax.lax.rsqrt(2 * t)
         if rate > 0:
             scale = jnp.sqrt(rate / jnp.expm1(2 * rate * t))
-        return scale * tangent_vector(self.manifold, self.network, t, x, condition)
+        coefficients, told = network_output(self, t, x, condition)
+        if told is not None:
+            coefficients = coefficients + told
+        return scale * jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
 
 
 class DenoisedScore(AbstractScore):
@@ -102,6 +118,7 @@ class DenoisedScore(AbstractScore):
 
     manifold: AbstractManifold
     network: FieldNetwork
+    guess: Mixture | None = None
 
     @staticmethod
     def outputs(manifold):
@@ -109,7 +126,7 @@ class DenoisedScore(AbstractScore):
         return manifold.code_size()
 
     def _field(self, t, x, condition):
-        code = self.network(self.manifold.embedding(x), t, condition)
+        code, _ = network_output(self, t, x, condition)
         # Untrained networks return almost zero, from which no direction can be read.
         toward = self.manifold._log(x, self.manifold.decode(code + 1e-3))
         length = jnp.sqrt(2 * t)
