@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from test_diffusion import SHORT, SMALL, fitted, points_of, slow
+from test_diffusion import SHORT, SMALL, fitted, points_of
 
 import calor
 from calor import cli, training
@@ -38,8 +38,71 @@ def test_saved_models_are_the_same(name, tmp_path):
     assert again.about["manifold"] == str(model.manifold)
 
 
-@pytest.mark.parametrize("where", ["_stepper", slow("_validated")])
-def test_an_interrupted_training_goes_on_to_the_same_result(where, tmp_path, monkeypatch):
+class Line(eqx.Module):
+    network: jnp.ndarray
+
+
+class Squares:
+    """Squared distances to the weights (1, 2), as a loss and as a validation."""
+
+    def __len__(self):
+        return 2
+
+    def __call__(self, model, data=None, key=None):
+        values = (model.network - jnp.array([1.0, 2.0])) ** 2
+        if data is None:
+            return np.asarray(values)
+        return jnp.sum(values * (1 + 0.1 * jr.normal(key, (2,)) + 0 * data[0]))
+
+
+@pytest.mark.parametrize("stopped", [3, 10, 11, 20])
+def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(stopped, tmp_path, monkeypatch):
+    settings, path = calor.Training(steps=20, validate_every=10), tmp_path / "line.partial"
+    step = training._stepper
+
+    def run(**options):
+        return training.train(
+            Line(jnp.zeros(2)),
+            Squares(),
+            Squares(),
+            (jnp.ones(1),),
+            settings,
+            jr.key(0),
+            title="",
+            identity={"of": "a line"},
+            **options,
+        )
+
+    def stop(number, calls):
+        def make(*arguments):
+            advance = step(*arguments)
+
+            def counted(*inputs):
+                calls.append(1)
+                if len(calls) == number:
+                    raise KeyboardInterrupt
+                return advance(*inputs)
+
+            return counted
+
+        return make
+
+    whole, history = run()
+    calls = []
+    monkeypatch.setattr(training, "_stepper", stop(stopped, calls))
+    with pytest.raises(KeyboardInterrupt):
+        run(resume=path)
+    monkeypatch.setattr(training, "_stepper", stop(99, calls := []))
+    again, second = run(resume=path)
+    assert len(calls) == 20 - (stopped - 1)  # the step that was interrupted is made again
+    np.testing.assert_array_equal(again.network, whole.network)
+    np.testing.assert_array_equal(second.validations, history.validations)
+    assert second.steps.tolist() == [10, 20]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["_stepper", "_validated"])
+def test_an_interrupted_fit_goes_on_to_the_same_result(where, tmp_path, monkeypatch):
     data, path = points_of(SPHERE, 200), tmp_path / "fit.partial"
     whole = fit(data)
     original, calls = getattr(training, where), []
