@@ -149,6 +149,8 @@ def test_the_last_weights_that_are_not_clearly_worse_are_kept():
         start = training._validated(start, row, values + worse, 1.0)
         kept.append(float(start.best[0]))
     assert kept == [1, 2, 2, 4]
+    assert start.history.kept.tolist() == [True, True, False, True]
+    np.testing.assert_allclose(start.history.validation(), np.mean(values) - 0.01, atol=1e-6)
     np.testing.assert_allclose(start.lowest, values + noise - 0.01, atol=1e-6)
 
 

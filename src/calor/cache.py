@@ -5,7 +5,6 @@ program as JAX hands it to the compiler, with the constants in it.  The file hol
 functions are those of the caller.
 """
 
-import dataclasses
 import hashlib
 import os
 from pathlib import Path
@@ -16,16 +15,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from . import files
+from . import checkpoint, files
 from ._types import Key
-from .certificate import Certificate
-from .geodesics import GeodesicLaw
+from .heat import AbstractHeatKernel
 from .manifolds import Submanifold
-from .polynomials import Block, Polynomials
-from .spectral import SpectralKernel
 
-_KIND = "spectral"
-_REVISION = 1  # raised when the solver changes what it finds
+_REVISION = 2  # raised when the solver changes what it finds
 
 
 def folder(given: str | Path | None) -> Path:
@@ -54,53 +49,17 @@ def fingerprint(manifold: Submanifold, key: Key, settings: dict) -> str:
     return digest.hexdigest()[:24]
 
 
-def store(path: Path, kernel: SpectralKernel) -> None:
+def store(path: Path, kernel: AbstractHeatKernel) -> None:
     """Keep a kernel; a file appears whole, so two processes may keep the same one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    tensors = {
-        "middle": kernel.functions.middle,
-        "half": kernel.functions.half,
-        "coefficients": kernel.coefficients,
-        "eigenvalues": kernel.eigenvalues,
-        "log_volume": kernel.log_volume,
-    }
-    for i, block in enumerate(kernel.functions.blocks):
-        for name in ("products", "last", "before"):
-            tensors[f"{i:03d}.{name}"] = getattr(block, name)
-    measured = {
-        field.name: getattr(kernel.certificate, field.name)
-        for field in dataclasses.fields(kernel.certificate)
-        if field.name != "manifold"
-    }
-    header = {"kind": _KIND, "t0": kernel.t0, "certificate": measured}
-    files.write(path, {name: np.asarray(value) for name, value in tensors.items()}, header)
+    checkpoint.save(path, kernel)
 
 
-def find(path: Path, manifold: Submanifold) -> SpectralKernel | None:
+def find(path: Path, manifold: Submanifold) -> Any:
     """The kernel that was kept, or nothing; a damaged file counts as nothing."""
     if not path.is_file():
         return None
     try:
-        header, tensors = files.read(path, [_KIND])
-        arrays = {name: jnp.asarray(value) for name, value in tensors.items()}
-        count = sum(name.endswith(".products") for name in arrays)
-        blocks = tuple(
-            Block(*(arrays[f"{i:03d}.{name}"] for name in ("products", "last", "before")))
-            for i in range(count)
-        )
-        measured: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in header["certificate"].items()
-        }
-        return SpectralKernel(
-            manifold,
-            GeodesicLaw(manifold),
-            Polynomials(arrays["middle"], arrays["half"], blocks),
-            arrays["coefficients"],
-            arrays["eigenvalues"],
-            arrays["log_volume"],
-            header["t0"],
-            Certificate(manifold=manifold, **measured),
-        )
-    except (files.FileError, KeyError, TypeError):
+        return checkpoint.load(path, manifold)
+    except files.FileError:
         return None

@@ -24,8 +24,9 @@ import numpy as np
 
 from ._types import Key
 from .collocation import trusted_radius
+from .geodesics import GeodesicLaw, geodesic_walk
 from .heat import AbstractHeatKernel
-from .manifolds import AbstractManifold, AbstractQuotient
+from .manifolds import AbstractManifold, AbstractQuotient, Submanifold
 from .shorttime import geodesic_random_walk
 from .solutions import AbstractSolution
 
@@ -148,12 +149,12 @@ def certify_solution(
         key: a random key.
     """
     manifold, (t0, t1) = solution.manifold, interval
-    space = manifold.cover if isinstance(manifold, AbstractQuotient) else manifold
-    source = space.origin()  # pyright: ignore
-    key_initial, key_inside = jr.split(key)
-    error, log_mass = 0.0, 0.0
+    key_source, key_initial, key_inside = jr.split(key, 3)
+    sources = _sources(manifold, points, key_source)
+    error, mean_error, log_mass = 0.0, None, 0.0
     if t0 > 0:
-        error, log_mass = _initial_error(solution, law, t0, source, 4 * points, key_initial)
+        many = jnp.tile(sources, (4,) + (1,) * (sources.ndim - 1))
+        error, mean_error, log_mass = _initial_error(solution, law, t0, many, key_initial)
 
     factors = jnp.where(jnp.arange(points) % 2 == 0, 1.0, FURTHER)
 
@@ -161,15 +162,15 @@ def certify_solution(
     # on a CPU wait for each other's threads, for ever.
     @jax.jit
     def walk(t, key):
-        one = lambda factor, key: geodesic_random_walk(manifold, t * factor, source, key)
-        return jax.vmap(one)(factors, jr.split(key, points))
+        one = lambda x0, factor, key: _walk(manifold, t * factor, x0, key)
+        return jax.vmap(one)(sources, factors, jr.split(key, points))
 
     @jax.jit
     def measure(t, x):
-        terms = jax.vmap(lambda x: solution.terms(t, x, source))(x)
+        terms = jax.vmap(lambda x, x0: solution.terms(t, x, x0))(x, sources)
         return jax.vmap(lambda terms: (terms.residual(), terms.normalized_residual()))(terms)
 
-    reach = jax.jit(jax.vmap(lambda x: manifold._dist(x, source)))
+    reach = jax.jit(jax.vmap(lambda x, x0: _distance(manifold, x, x0)))
     times = np.geomspace(t0 or t1 / 50, t1, _TIMES)
     columns = []
     for t, key_time in zip(times, jr.split(key_inside, _TIMES), strict=True):
@@ -182,7 +183,7 @@ def certify_solution(
                 np.mean(np.abs(at_t)),
                 np.mean(normalized[::2]),
                 np.mean(at_t),
-                np.max(reach(x)),
+                np.max(reach(x, sources)),
             )
         )
     largest, mean, normalized, signed, radius = np.array(columns, dtype=float).T
@@ -201,28 +202,67 @@ def certify_solution(
         log_mass=tuple(masses.tolist()),
         radius=tuple(radius.tolist()),
         points=points,
+        initial_mean=mean_error,
     )
 
 
-def _initial_error(solution, law, t0, source, points, key):
-    """The largest difference from the short-time law at t0, and the logarithm of the mass there.
+# A symmetric space looks the same from everywhere; a manifold given by equations does not.
 
-    The points are Gaussian steps from the source, without those so near the cut locus that the law
-    misses another geodesic.
+
+def _sources(manifold, points, key):
+    if isinstance(manifold, Submanifold):
+        drawn = jax.jit(jax.vmap(manifold._random_point))(jr.split(key, points))
+        return drawn.astype(float)
+    space = manifold.cover if isinstance(manifold, AbstractQuotient) else manifold
+    origin = space.origin()  # pyright: ignore
+    return jnp.broadcast_to(origin, (points, *origin.shape))
+
+
+def _walk(manifold, t, x0, key):
+    if isinstance(manifold, Submanifold):
+        return geodesic_walk(manifold, t, x0, key)
+    return geodesic_random_walk(manifold, t, x0, key)
+
+
+def _distance(manifold, x, x0):
+    """The distance, or the chord where that would be a boundary value problem."""
+    if isinstance(manifold, Submanifold):
+        return jnp.sqrt(manifold._inner(x0, x - x0, x - x0))
+    return manifold._dist(x, x0)
+
+
+def _initial_error(solution, law, t0, sources, key):
+    """The largest and mean difference from the short-time law at t0, and the log of the mass there.
+
+    On a symmetric space the points are Gaussian steps from the source, without those so near the
+    cut locus that the law misses another geodesic, and the mean is not asked for; on a manifold
+    given by equations they are draws of the law, which knows log p there.
     """
     manifold, t = solution.manifold, jnp.asarray(t0)
+    keys = jr.split(key, len(sources))
+    if isinstance(law, GeodesicLaw):
+
+        @jax.jit
+        @jax.vmap
+        def compare(x0, key):
+            x, value, _ = law.draw(t, x0, key)
+            return solution.log_prob(t, x, x0) - value
+
+        differences = np.asarray(compare(sources, keys))
+        mean = float(np.mean(np.abs(differences)))
+        return float(np.max(np.abs(differences))), mean, float(np.log(np.mean(np.exp(differences))))
 
     @jax.jit
     @jax.vmap
-    def step(key):
-        return manifold._exp(source, jnp.sqrt(2 * t) * manifold._random_tangent(key, source))
+    def step(x0, key):
+        return manifold._exp(x0, jnp.sqrt(2 * t) * manifold._random_tangent(key, x0))
 
     @jax.jit
     @jax.vmap
-    def difference(x):
-        return solution.log_prob(t, x, source) - law._log_prob(t, x, source)
+    def difference(x, x0):
+        return solution.log_prob(t, x, x0) - law._log_prob(t, x, x0)
 
-    x = step(jr.split(key, points))
-    distances = np.asarray(jax.jit(jax.vmap(lambda x: manifold._dist(x, source)))(x))
-    differences = np.asarray(difference(x))[distances < trusted_radius(manifold, t0)]
-    return float(np.max(np.abs(differences))), float(np.log(np.mean(np.exp(differences))))
+    x = step(sources, keys)
+    distances = np.asarray(jax.jit(jax.vmap(manifold._dist))(x, sources))
+    differences = np.asarray(difference(x, sources))[distances < trusted_radius(manifold, t0)]
+    return float(np.max(np.abs(differences))), None, float(np.log(np.mean(np.exp(differences))))

@@ -11,7 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import diffusion, flow, mixture, networks, prior, score, shorttime, solutions, training
+from . import (
+    diffusion,
+    flow,
+    mixture,
+    networks,
+    pairs,
+    polynomials,
+    prior,
+    score,
+    shorttime,
+    solutions,
+    training,
+)
 from .certificate import Certificate
 from .exact.combined import ProductKernel, QuotientKernel
 from .exact.flat import EuclideanKernel, TorusKernel
@@ -19,11 +31,13 @@ from .exact.hyperbolic import HyperbolicKernel
 from .exact.spd import SPD2Kernel
 from .exact.sphere import SphereKernel
 from .files import FileError, read, write
+from .geodesics import GeodesicLaw
 from .heat import AbstractHeatKernel
 from .learned import LearnedKernel, learned_kernel
-from .manifolds import AbstractManifold
+from .manifolds import AbstractManifold, Submanifold
 from .models import AbstractModel
 from .names import manifold_named, name_of
+from .spectral import SpectralKernel
 
 # The classes that a file may contain, besides manifolds.
 _CLASSES = {
@@ -36,6 +50,7 @@ _CLASSES = {
         diffusion.Diffusion,
         flow.Flow,
         flow.TangentVelocity,
+        SpectralKernel,
         mixture.Mixture,
         networks.Dense,
         networks.FieldNetwork,
@@ -46,6 +61,10 @@ _CLASSES = {
         networks.SetNetwork,
         prior.KernelPrior,
         prior.Uniform,
+        pairs.PairForm,
+        pairs.PairSolution,
+        polynomials.Block,
+        polynomials.Polynomials,
         score.Condition,
         score.DenoisedScore,
         score.TangentScore,
@@ -62,6 +81,7 @@ _EXACT: dict[str, Any] = {
     for cls in (EuclideanKernel, HyperbolicKernel, SPD2Kernel, SphereKernel, TorusKernel)
 }
 _LAWS = (
+    GeodesicLaw,
     shorttime.FirstOrder,
     shorttime.Parametrix,
     shorttime.SchwingerDeWitt,
@@ -73,13 +93,15 @@ _LAWS = (
 def save(path: str | Path, value: AbstractHeatKernel | AbstractModel) -> None:
     """Save a learned kernel or a model in one file.
 
+    The functions that a `Submanifold` was given are not in it: a file never holds code.
+
     Args:
         path: the file to write; it is replaced if it exists.
         value: a kernel from `calor.solve`, or a model from `calor.fit` or `calor.fit_flow`.
     """
     if isinstance(value, AbstractModel):
         kind = "model"
-    elif isinstance(value, LearnedKernel | QuotientKernel):
+    elif isinstance(value, LearnedKernel | QuotientKernel | SpectralKernel):
         kind = "kernel"
     else:
         raise TypeError(
@@ -91,15 +113,18 @@ def save(path: str | Path, value: AbstractHeatKernel | AbstractModel) -> None:
     write(Path(path), tensors, {"kind": kind, "value": code})
 
 
-def load(path: str | Path) -> Any:
+def load(path: str | Path, manifold: Submanifold | None = None) -> Any:
     """Load what `save` wrote.
 
     Args:
         path: the file to read.
+        manifold: the `Submanifold` that the kernel or model lives on, if it lives on one.
     """
     header, tensors = read(Path(path), ["kernel", "model"])
     try:
-        return _decode(header["value"], tensors)
+        return _decode(header["value"], tensors, manifold)
+    except _OtherManifold as error:
+        raise FileError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise FileError(f"{path} is damaged: {error}; make it again.") from error
 
@@ -114,12 +139,14 @@ def _encode(value: Any, tensors: dict[str, np.ndarray]) -> Any:
         name = f"{len(tensors):04d}"
         tensors[name] = np.ascontiguousarray(value)
         return {"tensor": name}
+    if isinstance(value, Submanifold):
+        return {"submanifold": value.probe()}
     if isinstance(value, AbstractManifold):
         return {"manifold": name_of(value)}
     if isinstance(value, tuple(_EXACT.values())):
         return {"exact": type(value).__name__, "manifold": name_of(value.manifold)}
     if isinstance(value, _LAWS):
-        return {"law": _encode_law(value), "of": name_of(value.manifold)}
+        return {"law": _encode_law(value), "of": _encode(value.manifold, tensors)}
     if type(value).__name__ not in _CLASSES:
         raise TypeError(f"save: cannot save a {type(value).__name__}.")
     fields = {
@@ -127,27 +154,29 @@ def _encode(value: Any, tensors: dict[str, np.ndarray]) -> Any:
         for name in type(value).__dataclass_fields__
         if name not in ("law", "sampler")  # made again from the rest
     }
-    if isinstance(value, LearnedKernel):
+    if isinstance(value, LearnedKernel | SpectralKernel):
         fields["law"] = _encode_law(value.law)
     return {"class": type(value).__name__, "fields": fields}
 
 
-def _decode(code: Any, tensors: dict[str, np.ndarray]) -> Any:
+def _decode(code: Any, tensors: dict[str, np.ndarray], own: Submanifold | None) -> Any:
     if not isinstance(code, dict):
         return code
     if "tuple" in code:
-        return tuple(_decode(item, tensors) for item in code["tuple"])
+        return tuple(_decode(item, tensors, own) for item in code["tuple"])
     if "tensor" in code:
         return jnp.asarray(tensors[code["tensor"]])
     if "exact" in code:
         return _EXACT[code["exact"]](manifold_named(code["manifold"]))
     if "law" in code:
-        return _decode_law(code["law"], manifold_named(code["of"]))
+        return _decode_law(code["law"], _decode(code["of"], tensors, own))
     if "manifold" in code:
         return manifold_named(code["manifold"])
+    if "submanifold" in code:
+        return _recognized(own, code["submanifold"])
     fields = dict(code["fields"])
     law = fields.pop("law", None)
-    values = {name: _decode(item, tensors) for name, item in fields.items()}
+    values = {name: _decode(item, tensors, own) for name, item in fields.items()}
     if code["class"] == "LearnedKernel":
         return learned_kernel(
             values["manifold"],
@@ -157,7 +186,35 @@ def _decode(code: Any, tensors: dict[str, np.ndarray]) -> Any:
             values["certificate"],
             values["record"],
         )
+    if law is not None:
+        values["law"] = _decode_law(law, values["manifold"])
     return _CLASSES[code["class"]](**values)
+
+
+# A manifold that is given by functions: what is kept are some of their values.
+
+
+class _OtherManifold(Exception):
+    """The manifold of a file is not the one that was given."""
+
+
+def _recognized(given, expected):
+    """The manifold that was given, if it is the one that is expected."""
+    size, dim = expected["shape"][0], expected["dim"]
+    if given is None:
+        raise _OtherManifold(
+            f"it lives on a Submanifold of dimension {dim} in R^{size}, whose functions no file "
+            "holds; give it, as in load(path, manifold)."
+        )
+    found = given.probe()
+    for name, values in expected.items():
+        ours, theirs = (np.array(v, float) for v in (found.get(name, ()), values))
+        if ours.shape != theirs.shape or not np.allclose(ours, theirs, 1e-3, 1e-4, equal_nan=True):
+            raise _OtherManifold(
+                f"it lives on another Submanifold than {given}: their {name} differs. Give the "
+                "one it was made for."
+            )
+    return given
 
 
 def _encode_law(law):

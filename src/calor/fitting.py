@@ -19,6 +19,7 @@ from ._types import Key, Points, Scalar
 from .data import Prepared, build_network, find_guess, find_scales, prepare
 from .forward import TimeLaw
 from .heat import AbstractHeatKernel
+from .manifolds import Submanifold
 from .models import HeldOutLikelihood, Model, with_weights
 from .networks import Network
 from .prior import (
@@ -200,6 +201,8 @@ def _record(
     digest = hashlib.sha256()
     for array in jax.tree.leaves((prepared, kernel, prior)):
         digest.update(np.ascontiguousarray(array).tobytes())
+    if isinstance(kernel.manifold, Submanifold):
+        digest.update(json.dumps(kernel.manifold.probe()).encode())
     data = jr.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     return {
         "manifold": str(kernel.manifold),

@@ -13,7 +13,9 @@ boundary value problem is solved unless somebody asks for the density at given p
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
+from scipy.spatial import KDTree
 
 from ._numerics import log_det, solve_positive
 from ._types import Key, Point, Scalar, Tangent
@@ -23,6 +25,8 @@ from .manifolds.base import TOLERANCE
 
 # Proposals of a draw.
 _PROPOSALS = 3
+# To find where geodesics stop being shortest: sources, geodesics from each, points on each.
+_SOURCES, _RAYS, _MARKS = 6, 256, 48
 
 
 class GeodesicLaw(AbstractHeatKernel):
@@ -111,6 +115,36 @@ class GeodesicLaw(AbstractHeatKernel):
         slope, (found, x, jacobian) = jax.jacfwd(value, has_aux=True)(v)
         inner = jacobian.T @ self.manifold._metric(x) @ jacobian
         return x, found, jacobian @ solve_positive(inner, slope)
+
+
+def shortest_radius(manifold: Submanifold, key: Key) -> float:
+    """The length up to which geodesics are shortest, as found by shooting many.
+
+    One is not shortest any more if it is longer than another one to a point nearby and the way
+    from there.
+    """
+    key_source, key_ray = jr.split(key)
+    sources = jax.jit(jax.vmap(manifold._random_point))(jr.split(key_source, _SOURCES))
+    longest = 4 * manifold._width  # beyond half of a closed geodesic around it all
+
+    @jax.jit
+    @jax.vmap
+    def shoot(x0, key):
+        v = jax.vmap(lambda key: manifold._random_tangent(key, x0))(jr.split(key, _RAYS))
+        v = jax.vmap(lambda v: longest * v / jnp.sqrt(manifold._inner(x0, v, v)))(v)
+        return jax.vmap(lambda v: manifold.ray(x0, v, _MARKS))(v)
+
+    lengths = longest * np.arange(1, _MARKS + 1) / _MARKS
+    lengths = np.broadcast_to(lengths, (_RAYS, _MARKS)).ravel()
+    radius = longest
+    for places in np.asarray(shoot(sources, jr.split(key_ray, _SOURCES))):
+        places = places.reshape(len(lengths), -1)
+        gaps, near = KDTree(places).query(places, 33)
+        # Along the manifold two near points are somewhat farther apart than their chord.
+        longer = lengths > np.min(lengths[near] + 1.1 * gaps, axis=1) + 1e-3 * longest
+        if longer.any():
+            radius = min(radius, float(lengths[longer].min()))
+    return radius
 
 
 def geodesic_walk(manifold: Submanifold, t: Scalar, x0: Point, key, steps: int = 24) -> Point:

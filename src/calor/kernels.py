@@ -78,10 +78,10 @@ def heat_kernel(
 def _best(manifold, builders, key):
     if "exact" in builders:
         return "exact"
-    if "pinn" in builders and (key is not None or _is_shipped(manifold)):
-        return "pinn"
     if "spectral" in builders and key is not None:
         return "spectral"
+    if "pinn" in builders and (key is not None or _is_shipped(manifold)):
+        return "pinn"
     return "short-time"
 
 
@@ -118,14 +118,16 @@ def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str,
         builders["pinn"] = functools.partial(_solved, manifold)
     if isinstance(manifold, Submanifold):
         if manifold.constraint is not None and manifold.dim <= LARGEST_DIMENSION:
-            builders["spectral"] = functools.partial(_spectral, manifold, cache)
+            builders["spectral"] = functools.partial(_kept, manifold, cache, "spectral")
+        if manifold.constraint is not None:
+            builders["pinn"] = functools.partial(_kept, manifold, cache, "pinn")
         builders["short-time"] = lambda key: GeodesicLaw(manifold)
         return builders
     builders["short-time"] = lambda key: short_time_law(manifold)
     return builders
 
 
-def _spectral(manifold, place, key):
+def _kept(manifold, place, method, key):
     """The kernel that was solved before, or one solved now."""
     if key is None:
         raise ValueError(
@@ -133,11 +135,11 @@ def _spectral(manifold, place, key):
             "heat_kernel(manifold, key=jax.random.key(0))."
         )
     key = random_key(key, "heat_kernel")
-    name = kept.fingerprint(manifold, key, {"method": "spectral"})
+    name = kept.fingerprint(manifold, key, {"method": method})
     path = kept.folder(place) / f"{name}.calor"
     found = kept.find(path, manifold)
     if found is None:
-        found = solve_spectral(manifold, key=key)
+        found = (solve_spectral if method == "spectral" else solve)(manifold, key=key)
         try:
             kept.store(path, found)
         except (OSError, ValueError) as error:

@@ -20,13 +20,16 @@ from ._numerics import safe_sqrt
 from ._types import Key, Point, Scalar
 from .certificate import Certificate
 from .exact.radial import RadialSampler, concrete
+from .geodesics import GeodesicLaw, geodesic_walk
 from .heat import AbstractHeatKernel, compare_separately
 from .manifolds import AbstractManifold, AbstractSymmetricSpace
-from .sampling import langevin, metropolis_walk
+from .sampling import langevin, metropolis, metropolis_walk
 from .solutions import AbstractSolution, RadialSolution, coordinate_count
 
 # Times between which draws of isotropic spaces are tabulated.
 _T_MIN = 1e-3
+# Steps of Metropolis' rule after a random walk in small steps.
+_CORRECTIONS = 8
 
 
 class PoorKernelWarning(UserWarning):
@@ -66,8 +69,25 @@ class LearnedKernel(AbstractHeatKernel):
         """The law below t0, the solution above it."""
         if self.t0 == 0:
             return late(t, x, x0)
-        above = late(jnp.maximum(t, self.t0), x, x0)
-        return jnp.where(t < self.t0, early(jnp.minimum(t, self.t0), x, x0), above)
+        # Where t is the same for all points of a batch, one of the two only.
+        return jax.lax.cond(
+            t < self.t0,
+            lambda: early(jnp.minimum(t, self.t0), x, x0),
+            lambda: late(jnp.maximum(t, self.t0), x, x0),
+        )
+
+    def _noised(self, t, x0, key):
+        if not isinstance(self.law, GeodesicLaw):
+            x = self._sample(t, x0, key)
+            return x, self._score(t, x, x0)
+        # Along a shot geodesic the law knows its score without a boundary value problem.
+        self._warn()
+
+        def late(t, x0, key):
+            x, _ = self._walk(t, x0, key)
+            return x, self.solution.score(t, x, x0)
+
+        return self._joined(t, self.law._noised, late, x0, key)
 
     def sample_with_acceptance(self, t: Scalar, x0: Point, *, key: Key) -> tuple[Point, Scalar]:
         """A draw as `sample` makes it, and the acceptance rate of its chain (one if none)."""
@@ -85,7 +105,19 @@ class LearnedKernel(AbstractHeatKernel):
             manifold.injectivity_radius()
         ):
             return langevin(manifold, lambda y: self.phi(t, y), t, x0, key)
+        if isinstance(self.law, GeodesicLaw):
+            early = lambda t, x0, key: (self.law._sample(t, x0, key), jnp.ones_like(t))
+            return self._joined(t, early, self._walk, x0, key)
         return metropolis_walk(manifold, lambda x: self._value(t, x, x0), t, x0, key)
+
+    def _walk(self, t, x0, key):
+        """Brownian motion in steps, set right by a few steps of Metropolis' rule."""
+        key_start, key_walk = jr.split(key)
+        start = geodesic_walk(self.manifold, t, x0, key_start)  # pyright: ignore
+        value = lambda x: self.solution.log_prob(t, x, x0)
+        # Steps as wide as the kernel, but not much longer than the manifold is wide.
+        scale = jnp.minimum(t, self.manifold._width**2 / 8)  # pyright: ignore
+        return metropolis(self.manifold, value, scale, start, key_walk, _CORRECTIONS)
 
     def _compare(self, t, x, sources):
         return compare_separately(self, t, x, sources)

@@ -48,22 +48,31 @@ def metropolis_walk(
 ) -> tuple[Point, Scalar]:
     """A draw from exp(log_prob), about sqrt(2t) wide around x0, and the acceptance rate."""
     key_start, key_walk = jr.split(key)
-    width = jnp.sqrt(2 * t)
-    x = manifold._exp(x0, width * manifold._random_tangent(key_start, x0))
-    length = width * _WALK_LENGTH / jnp.sqrt(manifold.dim)
+    x = manifold._exp(x0, jnp.sqrt(2 * t) * manifold._random_tangent(key_start, x0))
+    return metropolis(manifold, log_prob, t, x, key_walk, steps)
+
+
+def metropolis(
+    manifold: AbstractManifold,
+    log_prob: Callable[[Point], Scalar],
+    t: Scalar,
+    x: Point,
+    key: Key,
+    steps: int,
+) -> tuple[Point, Scalar]:
+    """So many steps from x with exp(log_prob) as the law to reach, and the acceptance rate."""
+    length = jnp.sqrt(2 * t) * _WALK_LENGTH / jnp.sqrt(manifold.dim)
 
     def step(carry, key):
         x, value = carry
         key_move, key_accept = jr.split(key)
-        proposal = manifold._project(
-            manifold._exp(x, length * manifold._random_tangent(key_move, x))
-        )
+        proposal = manifold._step(x, length * manifold._random_tangent(key_move, x))
         new = log_prob(proposal)
         chance = jnp.exp(jnp.minimum(new - value, 0.0))
         accept = jr.uniform(key_accept, dtype=chance.dtype) < chance
         return (jnp.where(accept, proposal, x), jnp.where(accept, new, value)), chance
 
-    (x, _), chances = jax.lax.scan(step, (x, log_prob(x)), jr.split(key_walk, steps))
+    (x, _), chances = jax.lax.scan(step, (x, log_prob(x)), jr.split(key, steps))
     return x, jnp.mean(chances)
 
 

@@ -23,7 +23,7 @@ from .certificate import certify_solution
 from .exact.combined import ProductKernel, QuotientKernel
 from .heat import AbstractHeatKernel
 from .learned import learned_kernel
-from .manifolds import AbstractManifold, AbstractQuotient, Product
+from .manifolds import AbstractManifold, AbstractQuotient, Product, Submanifold
 from .recipes import AbstractRecipe, Done
 
 # Points at each time of a certificate.
@@ -54,8 +54,9 @@ def solve(
     """Solve the heat equation on a manifold from its short-time law.
 
     Args:
-        manifold: a symmetric space of calor, or a finite quotient or a product of them.
-        recipe: how to train, `recipes.default()` if none is given.
+        manifold: a symmetric space of calor, or a finite quotient or a product of them; or a
+            compact `Submanifold`.
+        recipe: how to train; by default `recipes.default()`, on a `Submanifold` `recipes.pairs()`.
         key: a random key.
         progress: whether to show a progress bar; by default on a terminal only.
         resume: a file to save the state of an unfinished run in, every half minute and when it is
@@ -70,7 +71,8 @@ def solve(
         raise TypeError(
             f"solve: manifold must be a manifold such as calor.Sphere(2), got {manifold!r:.80}."
         )
-    recipe = recipes.default() if recipe is None else recipe
+    if recipe is None:
+        recipe = recipes.pairs() if isinstance(manifold, Submanifold) else recipes.default()
     if not isinstance(recipe, AbstractRecipe):
         raise TypeError(f"solve: recipe must come from calor.recipes, got {recipe!r:.80}.")
     key = random_key(key, "solve")
@@ -198,4 +200,7 @@ def _train(manifold, recipe, key, show, resume):
 def _identity(manifold, recipe, key):
     """What a saved state must agree with to be continued."""
     record = _record(manifold, recipe, key, 0.0)
-    return {name: record[name] for name in ("manifold", "recipe", "settings", "key")}
+    identity = {name: record[name] for name in ("manifold", "recipe", "settings", "key")}
+    if isinstance(manifold, Submanifold):
+        identity["equations"] = manifold.probe()
+    return identity

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from tqdm import tqdm
 
 from . import files
@@ -77,11 +77,19 @@ class History(eqx.Module):
     validations: Float[Array, " v"]
     """The lower the better; of a model, minus the mean log-likelihood of held out points."""
     seconds: Float[Array, " v"]
+    kept: Bool[Array, " v"]
+    """Whether the weights were the best so far; those of the last such row are kept."""
 
     @staticmethod
     def empty(rows: int) -> "History":
         """A history with so many rows to fill."""
-        return History(jnp.zeros(rows, int), *(jnp.full(rows, jnp.nan) for _ in range(3)))
+        losses, validations, seconds = (jnp.full(rows, jnp.nan) for _ in range(3))
+        steps, kept = jnp.zeros(rows, int), jnp.zeros(rows, bool)
+        return History(steps, losses, validations, seconds, kept)
+
+    def validation(self) -> float:
+        """The validation of the weights that are kept."""
+        return float(self.validations[jnp.flatnonzero(self.kept)[-1]])
 
 
 class State(eqx.Module):
@@ -271,7 +279,8 @@ def _validated(state, row, values, seconds):
     history, lowest, found = state.history, np.asarray(state.lowest), float(np.mean(values))
     worse = values - lowest
     is_lowest = found < np.mean(lowest)
-    if is_lowest or np.mean(worse) <= np.std(worse) / np.sqrt(len(worse)):
+    is_kept = is_lowest or np.mean(worse) <= np.std(worse) / np.sqrt(len(worse))
+    if is_kept:
         state = eqx.tree_at(lambda s: s.best, state, state.averaged)
     if is_lowest:
         state = eqx.tree_at(lambda s: s.lowest, state, jnp.asarray(values, state.lowest.dtype))
@@ -280,6 +289,7 @@ def _validated(state, row, values, seconds):
         history.losses.at[row].set(state.running_loss),
         history.validations.at[row].set(found),
         history.seconds.at[row].set(seconds),
+        history.kept.at[row].set(is_kept),
     )
     return eqx.tree_at(lambda s: s.history, state, history)
 

@@ -96,7 +96,6 @@ def _fit(options) -> int:
     partial = unfinished(out, options.resume)
     with input_errors():
         import jax.random as jr
-        import numpy as np
 
         from .. import diffusion, flow, kernels, networks, training
         from ..names import manifold_named
@@ -124,7 +123,7 @@ def _fit(options) -> int:
         "points": len(points),
         "steps": int(history.steps[-1]),
         "seconds": round(float(history.seconds[-1]), 1),
-        "validation_log_likelihood": -float(np.min(np.asarray(history.validations))),
+        "validation_log_likelihood": -history.validation(),
     }
     if options.json:
         print(json.dumps(report, indent=2))

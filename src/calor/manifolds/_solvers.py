@@ -13,7 +13,7 @@ from .._numerics import safe_norm
 
 
 def runge_kutta(acceleration, x, v, steps):
-    """The solution of x'' = acceleration(x, x') at time one, by the classical method."""
+    """Place and velocity of x'' = acceleration(x, x') at time one, by the classical method."""
 
     def stage(state, weights):
         x, v, velocity, turn, x_sum, v_sum = state
@@ -30,7 +30,7 @@ def runge_kutta(acceleration, x, v, steps):
 
     ahead = jnp.asarray([0, 1 / 2, 1 / 2, 1], x.dtype) / steps
     weight = jnp.asarray([1 / 6, 1 / 3, 1 / 3, 1 / 6], x.dtype) / steps
-    return jax.lax.scan(step, (x, v), length=steps)[0][0]
+    return jax.lax.scan(step, (x, v), length=steps)[0]
 
 
 def complement(rows):

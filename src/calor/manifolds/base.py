@@ -84,6 +84,10 @@ class AbstractManifold(eqx.Module):
 
     # What a network sees of a manifold, and says of it; a manifold may know better.
 
+    def _step(self, x: Point, v: Tangent) -> Point:
+        """`_exp` of a vector that is not long, on the manifold up to rounding."""
+        return self._project(self._exp(x, v))
+
     def embedding(self, x: Point) -> Float[Array, " d"]:
         """x in a flat space, smooth, neighbouring points about as far apart as they are."""
         return x.ravel()

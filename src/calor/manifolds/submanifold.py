@@ -19,6 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
@@ -223,7 +224,7 @@ class Submanifold(AbstractCompactManifold):
         return self._flow(x, v, self.steps)
 
     def _flow(self, x, v, steps):
-        x = _solvers.runge_kutta(self._acceleration, x, self._tangent(x, v), steps)
+        x, _ = _solvers.runge_kutta(self._acceleration, x, self._tangent(x, v), steps)
         if self.constraint is not None:
             for _ in range(2):  # so close to the manifold that Newton steps are projections
                 x = x - self._normal(x, self._jacobian(x), self._equations(x))
@@ -232,6 +233,16 @@ class Submanifold(AbstractCompactManifold):
     def _step(self, x, v):
         """`exp` of a short vector, in fewer steps."""
         return self._flow(x, v, 4)
+
+    def ray(self, x: Point, v: Tangent, marks: int) -> Float[Array, "m N"]:
+        """So many points along the geodesic from x with velocity v, the last one at time one."""
+
+        def forward(state, _):
+            x, v = state
+            state = _solvers.runge_kutta(self._acceleration, x, v, 4)
+            return state, state[0]
+
+        return jax.lax.scan(forward, (x, v / marks), length=marks)[1]
 
     def shoot(self, x: Point, y: Point) -> tuple[Tangent, Scalar]:
         """The initial velocity of a geodesic from x to y, and by how far it misses y.
@@ -361,6 +372,17 @@ class Submanifold(AbstractCompactManifold):
         return jnp.asarray(_log_volume(self))
 
     # Checks.
+
+    def probe(self) -> dict:
+        """Values of constraint and metric at some points, as JSON: they tell manifolds apart."""
+        places = np.random.default_rng(0).normal(size=(8, *self.shape)).astype(np.float32)
+        values = {}
+        for name in ("constraint", "metric"):
+            function = getattr(self, name)
+            if function is not None:
+                found = np.asarray(jax.vmap(function)(jnp.asarray(places)), np.float64)
+                values[name] = [v if np.isfinite(v) else None for v in found.ravel().tolist()]
+        return {"shape": list(self.shape), "dim": self.dim, **values}
 
     def check_point(self, x: Point, name: str = "x") -> Point:
         """`x` as an array; an error says what is wrong if it is no point of the manifold."""

@@ -2,11 +2,15 @@
 
 * `default`: calor's own.  A set network of some hundred parameters in float64 and
   Levenberg-Marquardt; on compact spaces in windows of time, on others in rounds of fresh points.
+* `pairs`: the same without symmetry, for a manifold given by its equations; the network sees both
+  points, and the initial law is shot along geodesics.
 * `paper`: the paper's appendix B, a modified multilayer perceptron trained by Adam.
 """
 
 from ._default import Default as Default
 from ._default import default as default
+from ._pairs import Pairs as Pairs
+from ._pairs import pairs as pairs
 from ._paper import Paper as Paper
 from ._paper import paper as paper
 from .base import AbstractRecipe as AbstractRecipe

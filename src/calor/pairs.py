@@ -1,0 +1,112 @@
+r"""Solutions on a manifold without symmetry: log p as a network of time and of both points.
+
+No isometry carries x0 to an origin, so a network sees the pair.  It is symmetric in x and x0 by
+construction, since it sees them as x + x0 and the products of the entries of x - x0, of which every
+symmetric function of the pair is a function.  As `Settling` on symmetric spaces,
+
+    log p = -c + w(t) [ base(t, |x - x0|) + N(t, x + x0, (x - x0)(x - x0)^T) ],
+    w = lambda / (4 (e^(lambda t) - 1)),    base = -|x - x0|^2 - 2 n t log 4 pi t + 4 c t,
+
+so that N is of order one: at first it turns the chord into the distance, at last it is the first
+eigenfunctions.  The constant c is the logarithm of the volume.  At early times any guess of it will
+do; at late times vol p has the mean one over the manifold, and tells it.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from . import calculus
+from ._types import Key, Point, Scalar
+from .manifolds import Submanifold
+from .networks import SetNetwork, set_network
+from .solutions import AbstractSolution, Terms
+
+
+class PairForm(eqx.Module):
+    """How log p is written in terms of a network."""
+
+    manifold: Submanifold
+    rate: float = eqx.field(static=True)
+    """About the first eigenvalue of the Laplacian; a factor of two does not matter."""
+    width: float = eqx.field(static=True)
+    """About how far points are from the middle."""
+
+    def network(self, key: Key, widths: tuple[int, ...]) -> SetNetwork:
+        """A random network: one item in one group, so a perceptron."""
+        size = self.manifold.shape[0]
+        network = set_network(key, size + size * (size + 1) // 2, 1, 1, widths[:1], widths[1:])
+        return eqx.tree_at(lambda n: n.out.weight, network, 0.3 * network.out.weight)
+
+    def weight(self, t: Scalar) -> Scalar:
+        """w(t)."""
+        return self.rate / (4 * jnp.expm1(self.rate * t))
+
+    def late(self, t: Scalar) -> Scalar:
+        """How small log(vol p) has become, one until about 1/rate."""
+        reference = self.weight(jnp.asarray(1 / self.rate, t.dtype))
+        return jnp.clip(self.weight(t) / reference, 1e-3, 1.0)
+
+    def __call__(
+        self,
+        network: SetNetwork,
+        c: Scalar,
+        t: Scalar,
+        x: Point,
+        x0: Point,
+        start: Scalar,
+        end: Scalar,
+    ) -> Scalar:
+        """c + log p, in the window of time from `start` to `end`."""
+        chord, n = x - x0, self.manifold.dim
+        i, j = np.triu_indices(len(x))
+        items = jnp.concatenate(
+            [(x + x0) / (2 * self.width), chord[i] * chord[j] / (4 * self.width**2)]
+        )
+        inside = 2 * jnp.log(t / start) / jnp.log(end / start) - 1
+        value = network(items[None], jnp.ones((1, 1), x.dtype), inside[None])
+        base = -chord @ chord - 2 * n * t * jnp.log(4 * jnp.pi * t) + 4 * c * t
+        return self.weight(t) * (base + self.width**2 * value)
+
+
+class PairSolution(AbstractSolution):
+    """A solution with one network for each window of time."""
+
+    manifold: Submanifold
+    form: PairForm
+    edges: tuple[float, ...] = eqx.field(static=True)
+    """The ends of the windows of time, increasing."""
+    networks: SetNetwork
+    """Their networks, stacked along the first axis."""
+    constants: Float[Array, " w"]
+    """The constant c of each window."""
+
+    def log_prob(self, t, x, x0):
+        """log p."""
+        edges = jnp.asarray(self.edges, t.dtype)
+        index = jnp.sum(t > edges[1:-1])
+        network = jax.tree.map(lambda a: a[index].astype(t.dtype), self.networks)
+        c = self.constants[index].astype(t.dtype)
+        ends = edges[index], edges[index + 1]
+        return self.form(network, c, t, x, x0, *ends) - c
+
+    def score(self, t, x, x0):
+        """By automatic differentiation."""
+        return calculus.gradient(lambda y: self.log_prob(t, y, x0), x, self.manifold.frame(x))
+
+    def terms(self, t, x, x0):
+        """The terms of the log heat equation."""
+
+        def phi(y):
+            return self.log_prob(t, y, x0)
+
+        frame = self.manifold.frame(x)
+        slope = calculus.gradient(phi, x, frame)
+        drift = self.manifold.coordinate_laplacian(x)
+        return Terms(
+            jax.grad(self.log_prob)(t, x, x0),
+            calculus.laplacian(phi, x, frame, drift),
+            self.manifold._inner(x, slope, slope),
+        )
