@@ -167,7 +167,7 @@ def test_bad_requests_are_explained():
         calor.solve(calor.Sphere(2), key=0)
     surface = calor.Submanifold(lambda x: jnp.sum(x * x) - 1, ambient_dim=3)
     with pytest.raises(ValueError, match="kernel coordinates"):
-        calor.solve(surface, key=jr.key(0))
+        calor.solve(surface, recipes.default(), key=jr.key(0))
     with pytest.raises(ValueError, match="Product of circles"):
         calor.solve(calor.Torus(5), key=jr.key(0))
     with pytest.raises(ValueError, match="t0 must be below t1"):

@@ -7,6 +7,7 @@ the certificate of its accuracy and the record of how it was made.
 import json
 import math
 import warnings
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -65,16 +66,17 @@ class LearnedKernel(AbstractHeatKernel):
     def _value(self, t, x, x0):
         return self._joined(t, self.law._log_prob, self.solution.log_prob, x, x0)
 
-    def _joined(self, t, early, late, x, x0):
+    def _joined(self, t, early, late, x, x0) -> Any:
         """The law below t0, the solution above it."""
         if self.t0 == 0:
             return late(t, x, x0)
-        # Where t is the same for all points of a batch, one of the two only.
-        return jax.lax.cond(
-            t < self.t0,
-            lambda: early(jnp.minimum(t, self.t0), x, x0),
-            lambda: late(jnp.maximum(t, self.t0), x, x0),
-        )
+        before = lambda: early(jnp.minimum(t, self.t0), x, x0)
+        after = lambda: late(jnp.maximum(t, self.t0), x, x0)
+        if isinstance(self.law, GeodesicLaw):
+            # Where t is the same for all points of a batch, one of the two only: the law may have
+            # to solve a boundary value problem.  Where it is not, weights are copied for each.
+            return jax.lax.cond(t < self.t0, before, after)
+        return jnp.where(t < self.t0, before(), after())
 
     def _noised(self, t, x0, key):
         if not isinstance(self.law, GeodesicLaw):

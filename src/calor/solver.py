@@ -71,9 +71,7 @@ def solve(
         raise TypeError(
             f"solve: manifold must be a manifold such as calor.Sphere(2), got {manifold!r:.80}."
         )
-    if recipe is None:
-        recipe = recipes.pairs() if isinstance(manifold, Submanifold) else recipes.default()
-    if not isinstance(recipe, AbstractRecipe):
+    if recipe is not None and not isinstance(recipe, AbstractRecipe):
         raise TypeError(f"solve: recipe must come from calor.recipes, got {recipe!r:.80}.")
     key = random_key(key, "solve")
     if resume is not None and not Path(resume).parent.is_dir():
@@ -92,9 +90,11 @@ def solve(
 
 
 def _solve(manifold, recipe, key, show, resume, certificate_points):
-    if isinstance(manifold, AbstractQuotient) and recipe.by_cover:
+    if isinstance(manifold, AbstractQuotient) and (recipe is None or recipe.by_cover):
         options = (show, resume, certificate_points)
         return QuotientKernel(manifold, _solve(manifold.cover, recipe, key, *options))
+    if recipe is None:
+        recipe = recipes.pairs() if isinstance(manifold, Submanifold) else recipes.default()
     recipe.check(manifold)
     with jax.enable_x64(recipe.precision == "float64"):
         done, seconds = _train(manifold, recipe, key, show, resume)

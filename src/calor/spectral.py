@@ -106,7 +106,12 @@ class SpectralKernel(AbstractHeatKernel):
             x = geodesic_walk(self.manifold, t, x0, key)
             return x, self._slope(t, x, x0)
 
-        return self._joined(self.law._noised, late, t, x0, key)
+        # Not `cond`: in training every point has its own time, and the coefficients would be copied
+        # for each of them.
+        early = self.law._noised(jnp.minimum(t, self.t0), x0, key)
+        return jax.tree.map(
+            lambda a, b: jnp.where(t < self.t0, a, b), early, late(jnp.maximum(t, self.t0), x0, key)
+        )
 
     def _joined(self, early, late, t, *rest):
         # One of the two only, where t is the same for all points of a batch.
