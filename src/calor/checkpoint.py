@@ -137,7 +137,7 @@ def _encode(value: Any, tensors: dict[str, np.ndarray]) -> Any:
         return {"tuple": [_encode(item, tensors) for item in value]}
     if isinstance(value, jax.Array | np.ndarray):
         name = f"{len(tensors):04d}"
-        tensors[name] = np.ascontiguousarray(value)
+        tensors[name] = np.asarray(value, order="C")  # `ascontiguousarray` makes scalars vectors
         return {"tensor": name}
     if isinstance(value, Submanifold):
         return {"submanifold": value.probe()}
