@@ -22,7 +22,7 @@ from calor.training import History
 
 SMALL = calor.Network(width=32, depth=2, frequencies=16)
 SHORT = calor.Training(steps=30, batch=128, validate_every=15)
-HISTORY = History(*(jnp.zeros(1),) * 4)
+HISTORY = History.empty(1)
 
 
 def slow(*values):
@@ -59,6 +59,7 @@ class MixtureScore(AbstractScore):
     centres: jax.Array
     time: float
     network: None = None
+    guess: None = None
 
     @staticmethod
     def outputs(manifold):
