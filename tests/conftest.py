@@ -37,6 +37,8 @@ SLOW = (
     "test_own_manifold.py::test_law_along_geodesics_is_the_kernel_of_the_sphere_for_small_times",
     "test_own_manifold.py::test_scalar_curvature",
     "test_own_manifold.py::test_spectral_kernel_of_the_sphere",
+    "test_pairs.py::test_geodesics_are_shortest_up_to_half_of_a_closed_one[manifold1-3.141592653589793]",
+    "test_pairs.py::test_rows_of_the_recipe_are_the_equation_and_the_law[False]",
     "test_shorttime.py::test_first_order_on_spd_solves_the_equation_to_first_order[6]",
     "test_singular_points.py::test_far_out_in_hyperbolic_space",
     "test_singular_points.py::test_fast_eigenvalues_of_ordinary_and_degenerate_matrices",

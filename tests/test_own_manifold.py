@@ -1,5 +1,7 @@
 """Heat kernels of manifolds that are given by their equations alone, against the truth."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -47,6 +49,18 @@ def relative(score, truth):
     return float(np.sqrt(np.mean(gap) / np.mean(size)))
 
 
+def stereographic(x):
+    """The metric of the unit sphere S^3 in stereographic coordinates."""
+    return 4 / (1 + x @ x) ** 2 * jnp.eye(3)
+
+
+def affine_invariant(x):
+    """The metric tr(X^-1 U X^-1 V) of positive definite matrices ((a, b), (b, c))."""
+    basis = jnp.array([[[1.0, 0], [0, 0]], [[0, 1], [1, 0]], [[0, 0], [0, 1]]])
+    inverse = jnp.linalg.inv(jnp.tensordot(x, basis, axes=1))
+    return jnp.einsum("ij,ajk,kl,bli->ab", inverse, basis, inverse, basis)
+
+
 def test_scalar_curvature():
     plane = calor.Submanifold(None, 2, lambda x: jnp.eye(2) / x[1] ** 2)
     for manifold, point, wanted in (
@@ -54,6 +68,14 @@ def test_scalar_curvature():
         (torus(), [3.0, 0, 0], 2 / 3),
         (torus(), [1.0, 0, 0], -2),
         (plane, [0.3, 0.7], -2),
+        (calor.Submanifold(None, 3, stereographic), [0.3, 0.7, -0.2], 6),
+        (calor.Submanifold(None, 3, affine_invariant), [1.3, 0.2, 0.7], -1),
+        # The sphere of radius sin(theta) = 4/5 around a pole of S^3, theta = 2 arctan(1/2).
+        (
+            calor.Submanifold(lambda x: x @ x - 0.25, 3, stereographic),
+            [0.5, 0, 0],
+            2 * (5 / 4) ** 2,
+        ),
     ):
         found = jax.jit(manifold.scalar_curvature)(jnp.asarray(point))
         np.testing.assert_allclose(found, wanted, rtol=1e-4)
@@ -163,18 +185,36 @@ def test_solved_kernels_are_kept_by_content(solved_sphere, tmp_path, monkeypatch
 
     monkeypatch.setattr(kernels, "solve_spectral", solve)
     key, x = jr.key(0), jnp.array([0.6, 0.0, 0.8])
-    first = calor.heat_kernel(sphere(), key=key, cache=tmp_path)
-    again = calor.heat_kernel(sphere(), key=key, cache=tmp_path)
+    solved = lambda manifold, key: calor.heat_kernel(manifold, "spectral", key=key, cache=tmp_path)
+    first, again = solved(sphere(), key), solved(sphere(), key)
     assert len(calls) == 1
     assert again.log_prob(1.0, x, x) == first.log_prob(1.0, x, x)
     assert str(again.certificate) == str(first.certificate)
     # Another surface, another seed, a damaged file: each is solved.
-    calor.heat_kernel(ellipsoid(), key=key, cache=tmp_path)
-    calor.heat_kernel(sphere(), key=jr.key(1), cache=tmp_path)
+    solved(ellipsoid(), key)
+    solved(sphere(), jr.key(1))
     name = cache.fingerprint(sphere(), key, {"method": "spectral"})
     (tmp_path / f"{name}.calor").write_bytes(b"no kernel")
-    calor.heat_kernel(sphere(), key=key, cache=tmp_path)
+    solved(sphere(), key)
     assert len(calls) == 4
+
+
+@pytest.mark.parametrize(
+    ("series", "network", "chosen"),
+    [(0.001, 0.0, "series"), (0.02, 0.1, "series"), (0.1, 0.02, "network")],
+)
+def test_auto_chooses_by_certificate(solved_sphere, monkeypatch, tmp_path, series, network, chosen):
+    def kernel(error):
+        promise = solved_sphere.certificate
+        changes = {"initial_mean": error, "mean": (0.0,) * len(promise.times)}
+        promise = dataclasses.replace(promise, **changes)
+        return dataclasses.replace(solved_sphere, certificate=promise)
+
+    monkeypatch.setattr(kernels, "solve_spectral", lambda manifold, *, key: kernel(series))
+    monkeypatch.setattr(kernels, "solve", lambda manifold, *, key: kernel(network))
+    found = calor.heat_kernel(sphere(), key=jr.key(0), cache=tmp_path)
+    wanted = {"series": series, "network": network}[chosen]
+    np.testing.assert_allclose(found.certificate.initial_mean, wanted)
 
 
 def test_equations_that_differ_in_a_constant_inside_jit_are_told_apart():
@@ -197,7 +237,37 @@ def test_what_cannot_be_solved_is_said_at_once():
     with pytest.raises(ValueError, match="for dimensions up to 3"):
         solve_spectral(sphere(4), key=jr.key(0))
     plane = calor.Submanifold(None, 2, lambda x: jnp.eye(2) / x[1] ** 2)
-    with pytest.raises(ValueError, match="open set"):
+    with pytest.raises(ValueError, match="not known to be compact"):
         solve_spectral(plane, key=jr.key(0))
     with pytest.raises(ValueError, match="has no method 'spectral'; it has 'short-time'"):
         calor.heat_kernel(plane, "spectral", key=jr.key(0))
+
+
+def test_points_to_look_around_and_components():
+    around = jr.normal(jr.key(0), (50, 2)) * 0.1 + jnp.array([0.0, 1.0])
+    plane = calor.Submanifold(None, 2, lambda x: jnp.eye(2) / x[1] ** 2, around=around)
+    points = jax.vmap(plane.random_point)(jr.split(jr.key(1), 200))
+    assert float(jnp.max(jnp.abs(points - jnp.array([0.0, 1.0])))) < 1.0
+    with pytest.raises(ValueError, match="only a compact manifold has a volume"):
+        plane.log_volume()
+    orthogonal = lambda x: (x.reshape(2, 2).T @ x.reshape(2, 2) - jnp.eye(2))[jnp.triu_indices(2)]
+    turns = calor.Submanifold(orthogonal, 4, component=jnp.array([0.0, 1.0, 1.0, 0.0]))
+    points = jax.vmap(turns.random_point)(jr.split(jr.key(2), 50))
+    np.testing.assert_allclose(jnp.linalg.det(points.reshape(-1, 2, 2)), -1.0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"around": jnp.ones((5, 2))}, r"an array of shape \(n, 3\), got one of shape \(5, 2\)"),
+        ({"around": jnp.full((5, 3), jnp.nan)}, "NaN or infinite entries"),
+        ({"around": jnp.ones((5, 3))}, "away from the zeros of the constraint"),
+        ({"around": jnp.tile(jnp.array([0.0, 0.0, 1.0]), (5, 1))}, "coincide"),
+        ({"component": jnp.ones(3)}, "component is not on"),
+        ({"symmetries": lambda key: lambda x: 2 * x}, "must draw isometries"),
+        ({"symmetries": lambda key: 3}, "takes a random key and returns a function"),
+    ],
+)
+def test_bad_descriptions_are_explained(options, message):
+    with pytest.raises(ValueError, match=message):
+        calor.Submanifold(lambda x: x @ x - 1, 3, **options)

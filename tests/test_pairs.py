@@ -11,12 +11,14 @@ from test_own_manifold import AXES, ellipsoid, relative, sphere, torus
 import calor
 from calor.geodesics import shortest_radius
 from calor.pairs import PairForm, PairSolution
+from calor.recipes import Done
+from calor.sampling import effective_size
 
 SPHERE = sphere()
 
 
 def untrained(manifold, windows=2):
-    form = PairForm(manifold, 1.5, 1.2)
+    form = PairForm(manifold, 1.5, 1.2, (0.1, 0.2, 0.3), 0.9)
     networks = jax.vmap(lambda key: form.network(key, (8, 8)))(jr.split(jr.key(0), windows))
     edges = (0.1, 0.3, 2.0)[: windows + 1]
     return PairSolution(manifold, form, edges, networks, jnp.full(windows, 2.5))
@@ -33,7 +35,7 @@ def test_log_prob_is_symmetric_by_construction(t):
 
 def test_early_it_is_the_gaussian_of_the_chord_and_late_the_uniform_law():
     manifold = ellipsoid()
-    form = PairForm(manifold, 1.5, 1e-3)  # the network has no say
+    form = PairForm(manifold, 1.5, 1e-3, (0.0, 0.0, 0.0), 1.0)  # the network has no say
     network = form.network(jr.key(0), (8, 8))
     x, x0 = jnp.array([0.1, 0.2, 0.3]), jnp.array([0.15, 0.2, 0.25])
     t, c = jnp.asarray(1e-4), jnp.asarray(2.5)
@@ -61,14 +63,90 @@ def test_score_and_terms_belong_to_log_prob():
     np.testing.assert_allclose(terms.change, change, rtol=2e-3)
 
 
+def half_plane(**options):
+    return calor.Submanifold(None, 2, lambda x: jnp.eye(2) / x[1] ** 2, **options)
+
+
+def near_i(count=40):
+    """Points of the half-plane near (0, 1)."""
+    z = jr.normal(jr.key(5), (count, 2))
+    return jnp.stack([0.4 * z[:, 0], jnp.exp(0.3 * z[:, 1])], axis=1)
+
+
+def test_the_chord_is_measured_by_the_metric_in_the_middle():
+    form = PairForm(half_plane(around=near_i()), 0.0, 1.0, (0.0, 1.0), 0.5)
+    x, x0 = jnp.array([0.3, 1.5]), jnp.array([-0.1, 0.5])
+    chord = form.chord(x, x0)
+    np.testing.assert_allclose(chord @ chord, 0.4**2 + 1.0**2, rtol=1e-6)
+    sheared = lambda x: jnp.array([[2.0, 0.7], [0.7, 1.0]]) * x[1]
+    form = PairForm(calor.Submanifold(None, 2, sheared), 0.0, 1.0, (0.0, 1.0), 0.5)
+    chord, step = form.chord(x, x0), x - x0
+    np.testing.assert_allclose(chord @ chord, step @ sheared(jnp.array([0, 1.0])) @ step, rtol=1e-6)
+
+
+@pytest.mark.parametrize("compact", [True, False])
+def test_rows_of_the_recipe_are_the_equation_and_the_law(double, compact):
+    if compact:
+        turn = lambda key: lambda x: jnp.roll(x, jr.randint(key, (), 0, 3))
+        manifold = calor.Submanifold(lambda x: x @ x - 1, 3, symmetries=turn)
+    else:
+        manifold = half_plane(around=near_i())
+    # Given times and a radius: what finds them has its own test.
+    recipe = calor.recipes.pairs(points=48, steps=1, widths=(6, 6), t0=0.05, t1=0.4, r_max=1.5)
+    start = recipe.begin(manifold, 0, None, jr.key(1))
+    rows = recipe.data(manifold, 0, None, jr.key(2))
+    state = recipe.advance(manifold)(start, rows)
+    done = Done(jnp.stack([state.parameters] * len(recipe.stages(manifold))), jnp.zeros(9))
+    solution = recipe.solution(manifold, done)
+
+    def residual(row):
+        return row["weight"] * solution.terms(row["t"], row["x"], row["x0"]).residual()
+
+    squares = jnp.sum(jax.jit(jax.vmap(residual))(rows[0]) ** 2)
+    np.testing.assert_allclose(state.losses[0], squares, rtol=1e-8)
+    # The initial values are those of the exact kernel, by another formula.
+    exact = calor.heat_kernel(calor.Sphere(2) if compact else calor.Hyperbolic(2))
+    place = (lambda x: x) if compact else hyperboloid
+    known = (rows[1]["weight"] > 0) & ~rows[1]["beyond"]
+    value = jax.vmap(lambda x, x0: exact._log_prob(0.05, place(x), place(x0)))
+    wanted = value(rows[1]["x"], rows[1]["x0"])
+    gaps = jnp.abs(rows[1]["value"] - rows[1]["c"] - wanted)[known]
+    assert known.sum() > 12
+    assert float(jnp.max(gaps)) < 3e-3  # without the curvature t / 3
+    if compact:  # the images under the declared isometries
+        move = lambda row: solution.log_prob(row["t"], *row["moved"])
+        stay = lambda row: solution.log_prob(row["t"], row["x"], row["x0"])
+        gap = jax.vmap(lambda row: row["weight"] * (stay(row) - move(row)))(rows[2])
+        np.testing.assert_allclose(state.losses[2], jnp.sum(gap**2), rtol=1e-8)
+
+
+def hyperboloid(x):
+    """A point of the half-plane as one of the hyperboloid."""
+    square = x @ x
+    return jnp.stack([1 + square, 2 * x[0], square - 1]) / (2 * x[1])
+
+
 # A ray has a mark every twelfth of the width.
-@pytest.mark.parametrize(("manifold", "radius"), [(SPHERE, np.pi), (torus(), np.pi)])
+@pytest.mark.parametrize(
+    ("manifold", "radius"), [(SPHERE, np.pi), (torus(), np.pi), (None, np.inf)]
+)
 def test_geodesics_are_shortest_up_to_half_of_a_closed_one(manifold, radius):
+    if manifold is None:  # in negative curvature all of them, as far as they are followed
+        manifold = half_plane(around=near_i())
+        radius = 4 * manifold._width
     found = shortest_radius(manifold, jr.key(0))
     assert radius - 0.15 * manifold._width < found < radius + 0.25 * manifold._width
 
 
+def test_effective_size_counts_independent_states():
+    draws = jr.normal(jr.key(0), (2000, 10, 3))
+    assert abs(effective_size(draws) - 10) < 0.8
+    assert abs(effective_size(jnp.repeat(draws[:, :2], 5, axis=1)) - 2) < 0.15
+
+
 def test_bad_requests_are_explained():
+    with pytest.raises(ValueError, match="say where its kernel is needed"):
+        calor.solve(half_plane(), key=jr.key(0))
     with pytest.raises(ValueError, match="recipes.pairs is for a Submanifold"):
         calor.solve(calor.Sphere(2), calor.recipes.pairs(), key=jr.key(0))
     with pytest.raises(ValueError, match="two layers or more, got"):
@@ -92,6 +170,9 @@ def test_a_kernel_of_the_ellipsoid_is_solved_saved_and_used(tmp_path):
         found = jax.jit(jax.vmap(lambda x, x0: kernel.solution.log_prob(t, x, x0)))(x, x0)
         assert np.mean(np.abs(found - wanted)) < 0.05
         assert relative(score, slope) < 0.15
+    report = kernel.chain_report(0.6, x0[0], key=jr.key(5))
+    assert 0.3 < report.acceptance < 0.9
+    assert 1 < report.effective_size < report.steps
     # The volume is found from the mean of the kernel.
     assert abs(float(jnp.exp(kernel.solution.constants[-1])) / truth.volume - 1) < 0.02
     calor.save(tmp_path / "ellipsoid.calor", kernel)
@@ -102,3 +183,32 @@ def test_a_kernel_of_the_ellipsoid_is_solved_saved_and_used(tmp_path):
         calor.load(tmp_path / "ellipsoid.calor")
     with pytest.raises(calor.FileError, match="another Submanifold"):
         calor.load(tmp_path / "ellipsoid.calor", SPHERE)
+
+
+@pytest.mark.slow
+def test_a_kernel_of_the_half_plane_from_its_metric():
+    manifold = half_plane(around=near_i())
+    recipe = calor.recipes.pairs(points=800, steps=25, widths=(16, 16), t1=0.4)
+    kernel = calor.solve(manifold, recipe, key=jr.key(0))
+    exact = calor.heat_kernel(calor.Hyperbolic(2))
+    x0 = jax.jit(jax.vmap(manifold._random_point))(jr.split(jr.key(3), 200))
+    for t in (0.15, 0.3):
+        t = jnp.asarray(t)
+        x, score = jax.jit(jax.vmap(lambda x0, k: kernel._noised(t, x0, k)))(
+            x0, jr.split(jr.key(4), 200)
+        )
+        value = lambda x, x0: exact._log_prob(t, hyperboloid(x), hyperboloid(x0))
+        found = jax.jit(jax.vmap(lambda x, x0: kernel.solution.log_prob(t, x, x0)))(x, x0)
+        assert float(jnp.mean(jnp.abs(found - jax.vmap(value)(x, x0)))) < 0.05
+        slope = jax.vmap(lambda x, x0: x[1] ** 2 * jax.grad(value)(x, x0))(x, x0)
+        assert relative(score / x[:, 1:], slope / x[:, 1:]) < 0.1
+    model = calor.fit(
+        kernel,
+        x0,
+        key=jr.key(6),
+        network=calor.Network(width=16, depth=2, frequencies=8),
+        training=calor.Training(steps=20, batch=64, validate_every=20),
+        progress=False,
+    )
+    assert model.t1 <= kernel.t1
+    assert np.isfinite(model.log_prob(x0[:5])).all()

@@ -156,8 +156,10 @@ def log_det(matrix: Float[Array, "n n"]) -> Array:
     return 2 * sum(jnp.log(row[-1]) for row in cholesky_rows(matrix))  # pyright: ignore
 
 
-def solve_positive(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
-    """The solution of a small positive definite system."""
+def solve_positive(
+    matrix: Float[Array, "n n"], vector: Float[Array, "n ..."]
+) -> Float[Array, "n ..."]:
+    """The solution of a small positive definite system, for one or more right hand sides."""
     rows = cholesky_rows(matrix)
     size = len(rows)
     half: list[Array] = []

@@ -20,7 +20,7 @@ from ._types import Key
 from .heat import AbstractHeatKernel
 from .manifolds import Submanifold
 
-_REVISION = 2  # raised when the solver changes what it finds
+_REVISION = 3  # raised when the solver changes what it finds
 
 
 def folder(given: str | Path | None) -> Path:
@@ -43,6 +43,11 @@ def fingerprint(manifold: Submanifold, key: Key, settings: dict) -> str:
         if function is not None:
             digest.update(jax.jit(function).lower(point).as_text().encode())
         digest.update(b"|")
+    if manifold.symmetries is not None:
+        move = jax.jit(lambda key, x: manifold.symmetries(key)(x))  # pyright: ignore
+        digest.update(move.lower(jr.key(0), point).as_text().encode())
+    if not manifold.is_compact:
+        digest.update(str(manifold._anchors).encode())
     data = jr.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     digest.update(np.asarray(data).tobytes())
     digest.update(str((manifold.shape, manifold.steps)).encode())

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from scipy.spatial import KDTree
 
 from ._types import Key
+from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold
 from .manifolds.base import TOLERANCE
 from .mixture import Mixture, fit_mixture
@@ -150,9 +151,9 @@ def find_scales(
     t_min: float | None,
     t1: float | None,
     owner: str,
-    gap: float | None = None,
+    kernel: AbstractHeatKernel | None = None,
 ) -> Scales:
-    """Take the times that are given and find the rest from the data, and from a spectral gap."""
+    """Take the times that are given, and find the rest from the data and the kernel."""
     places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
     spread = float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
     given = t_min
@@ -163,10 +164,12 @@ def find_scales(
         near = KDTree(places).query(sample, 2)[0][:, 1]  # zero where a point is repeated
         t_min = max(floor / 2, float(np.quantile(near, 0.25)) ** 2 / (2 * manifold.dim), 1e-30)
     if t1 is None:
-        gap = manifold.spectral_gap() if gap is None else gap
+        gap = manifold.spectral_gap() if kernel is None else kernel.spectral_gap()
         t1 = 6 / gap if gap > 0 else max(4 * spread**2 / manifold.dim, 20 * t_min)
         if gap == 0 and is_compact(manifold):
             t1 = max(t1, 3 * spread**2)
+        if kernel is not None:
+            t1 = min(t1, kernel.latest())
         t_min = min(t_min, t1 / 100) if given is None else t_min
     if not 0 < t_min < t1 < math.inf:
         raise ValueError(

@@ -92,7 +92,7 @@ def fit_model(
     key_split, key_start, key_train, key_check = jr.split(random_key(key, owner), 4)
     prepared = prepare(manifold, data, condition, validation, key_split, owner)
     given = choices.t_min, choices.t1
-    scales = find_scales(manifold, prepared.points, *given, owner, kernel.spectral_gap())
+    scales = find_scales(manifold, prepared.points, *given, owner, kernel)
     stops = _stops(choices.stops, scales, owner)
     prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check, owner)
     law = TimeLaw(scales.t_min, scales.t1, float(choices.time_power))

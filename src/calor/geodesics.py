@@ -23,10 +23,14 @@ from .heat import AbstractHeatKernel, compare_separately
 from .manifolds import Submanifold
 from .manifolds.base import TOLERANCE
 
+# Runge-Kutta steps of a shot, at least: they are shorter than those of `exp` may be.
+_STEPS = 24
 # Proposals of a draw.
 _PROPOSALS = 3
 # To find where geodesics stop being shortest: sources, geodesics from each, points on each.
 _SOURCES, _RAYS, _MARKS = 6, 256, 48
+# Geodesics whose neighbours are looked at, and how close these come where they are said to meet.
+_STRETCHED, _COLLAPSED = 64, 0.05
 
 
 class GeodesicLaw(AbstractHeatKernel):
@@ -88,9 +92,10 @@ class GeodesicLaw(AbstractHeatKernel):
 
     def _shot(self, x0: Point, basis: Float[Array, "d N"], v: Float[Array, " d"]):
         """The end of a geodesic, the Jacobian there, and the logarithm of the distortion D."""
+        steps = max(_STEPS, self.manifold._walk_steps)
 
         def end(v):
-            x = self.manifold._exp(x0, v @ basis)
+            x = self.manifold._flow(x0, v @ basis, steps)
             return x, x
 
         jacobian, x = jax.jacfwd(end, has_aux=True)(v)
@@ -121,29 +126,49 @@ def shortest_radius(manifold: Submanifold, key: Key) -> float:
     """The length up to which geodesics are shortest, as found by shooting many.
 
     One is not shortest any more if it is longer than another one to a point nearby and the way
-    from there.
+    from there, or if it has passed a conjugate point, where geodesics meet that start in almost the
+    same direction: there the exponential map loses a dimension.
     """
     key_source, key_ray = jr.split(key)
     sources = jax.jit(jax.vmap(manifold._random_point))(jr.split(key_source, _SOURCES))
     longest = 4 * manifold._width  # beyond half of a closed geodesic around it all
+    lengths = longest * np.arange(1, _MARKS + 1) / _MARKS
 
     @jax.jit
-    @jax.vmap
     def shoot(x0, key):
-        v = jax.vmap(lambda key: manifold._random_tangent(key, x0))(jr.split(key, _RAYS))
-        v = jax.vmap(lambda v: longest * v / jnp.sqrt(manifold._inner(x0, v, v)))(v)
-        return jax.vmap(lambda v: manifold.ray(x0, v, _MARKS))(v)
+        basis = manifold.orthonormal(x0)
+        v = jr.normal(key, (_RAYS, manifold.dim))
+        v = longest * v / jnp.linalg.norm(v, axis=1, keepdims=True)
+        ray = lambda v: manifold.ray(x0, v @ basis, _MARKS)
+        places = jax.vmap(ray)(v)
 
-    lengths = longest * np.arange(1, _MARKS + 1) / _MARKS
-    lengths = np.broadcast_to(lengths, (_RAYS, _MARKS)).ravel()
+        def distortion(v, places):
+            jacobians = jax.jacfwd(ray)(v) * (longest / lengths)[:, None, None]
+            metrics = jax.vmap(manifold._metric)(places)
+            return jnp.einsum("mia,mij,mjb->mab", jacobians, metrics, jacobians)
+
+        squares = jax.vmap(distortion)(v[:_STRETCHED], places[:_STRETCHED])
+        return places, jax.vmap(jax.vmap(manifold._metric))(places), squares
+
     radius = longest
-    for places in np.asarray(shoot(sources, jr.split(key_ray, _SOURCES))):
-        places = places.reshape(len(lengths), -1)
-        gaps, near = KDTree(places).query(places, 33)
+    along = np.broadcast_to(lengths, (_RAYS, _MARKS))
+    for x0, key_source in zip(sources, jr.split(key_ray, _SOURCES), strict=True):
+        places, metrics, squares = map(np.asarray, shoot(x0, key_source))
+        smallest = np.linalg.eigvalsh(np.nan_to_num(squares))[..., 0]
+        not_shortest = [along[:_STRETCHED][smallest < _COLLAPSED**2]]
+        flat, size = along.ravel(), places.shape[-1]
+        places, metrics = places.reshape(-1, size), metrics.reshape(-1, size, size)
+        known = np.isfinite(places).all(axis=1)
+        places, metrics, flat = places[known], metrics[known], flat[known]
+        near = KDTree(places).query(places, 33)[1]
+        chords = places[near] - places[:, None]
+        here = np.einsum("pki,pij,pkj->pk", chords, metrics, chords)
+        there = np.einsum("pki,pkij,pkj->pk", chords, metrics[near], chords)
         # Along the manifold two near points are somewhat farther apart than their chord.
-        longer = lengths > np.min(lengths[near] + 1.1 * gaps, axis=1) + 1e-3 * longest
-        if longer.any():
-            radius = min(radius, float(lengths[longer].min()))
+        gaps = np.sqrt(np.maximum(here, there))
+        detour = np.min(flat[near] + 1.1 * gaps, axis=1) + 1e-3 * longest
+        not_shortest.append(flat[flat > detour])
+        radius = min(radius, *(float(found.min()) for found in not_shortest if found.size), radius)
     return radius
 
 

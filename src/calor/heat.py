@@ -11,6 +11,7 @@ so in R^n the variance of each coordinate is 2t.  For phi = log p the equation r
     dphi/dt = Delta phi + |grad phi|^2.
 """
 
+import math
 from abc import abstractmethod
 
 import equinox as eqx
@@ -91,6 +92,10 @@ class AbstractHeatKernel(eqx.Module):
     def found_volume(self) -> Scalar | None:
         """The logarithm of the volume, if the kernel knows it better than the manifold does."""
         return None
+
+    def latest(self) -> float:
+        """The last time that the kernel is made for."""
+        return math.inf
 
     def spectral_gap(self) -> float:
         """The smallest positive eigenvalue of -Delta, as far as it is known; else zero."""

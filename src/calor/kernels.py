@@ -36,6 +36,9 @@ from .shorttime import short_time_law
 from .solver import solve
 from .spectral import LARGEST_DIMENSION, solve_spectral
 
+# A typical error of log p with which `auto` is content.
+_GOOD = 0.01
+
 _Builder = Callable[[Key | None], AbstractHeatKernel]
 
 
@@ -53,7 +56,8 @@ def heat_kernel(
         method: `"exact"`, `"pinn"` (solved by a network: the kernel that ships with calor, or, with
             a key, one solved now), `"spectral"` (a `Submanifold` of up to three dimensions, solved
             now), `"short-time"` (the most accurate short-time law), or `"auto"`: the first of
-            exact, shipped, solved now if there is a key, and short-time.
+            exact, shipped, solved now if there is a key, and short-time.  On a `Submanifold` the
+            series, and if its certificate is not good the better of series and network.
         key: a random key; it asks for solving now, which takes minutes.
         cache: a folder for solved kernels of a `Submanifold`, so that the second call is instant;
             by default the one that CALOR_CACHE names, or `~/.cache/calor`.
@@ -68,6 +72,8 @@ def heat_kernel(
         )
     builders = _builders(manifold, cache)
     if method == "auto":
+        if isinstance(manifold, Submanifold) and key is not None:
+            return _best_solved(builders, key)
         method = _best(manifold, builders, key)
     if not isinstance(method, str) or method not in builders:
         known = ", ".join(repr(name) for name in builders)
@@ -78,11 +84,24 @@ def heat_kernel(
 def _best(manifold, builders, key):
     if "exact" in builders:
         return "exact"
-    if "spectral" in builders and key is not None:
+    if "spectral" in builders and key is not None:  # a quotient or product of Submanifolds
         return "spectral"
     if "pinn" in builders and (key is not None or _is_shipped(manifold)):
         return "pinn"
     return "short-time"
+
+
+def _best_solved(builders, key):
+    """The series if it is good, else what its certificate or that of the network says is better."""
+    solved = []
+    for method in ("spectral", "pinn"):
+        if method in builders:
+            kernel = builders[method](key)
+            error = kernel.certificate.estimate(kernel.certificate.times[-1])
+            solved.append((error, method, kernel))
+            if error < _GOOD:
+                break
+    return min(solved)[2] if solved else builders["short-time"](key)
 
 
 def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str, _Builder]:
@@ -117,9 +136,9 @@ def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str,
     if isinstance(manifold, AbstractSymmetricSpace):
         builders["pinn"] = functools.partial(_solved, manifold)
     if isinstance(manifold, Submanifold):
-        if manifold.constraint is not None and manifold.dim <= LARGEST_DIMENSION:
+        if manifold.is_compact and manifold.dim <= LARGEST_DIMENSION:
             builders["spectral"] = functools.partial(_kept, manifold, cache, "spectral")
-        if manifold.constraint is not None:
+        if manifold._anchors:
             builders["pinn"] = functools.partial(_kept, manifold, cache, "pinn")
         builders["short-time"] = lambda key: GeodesicLaw(manifold)
         return builders

@@ -16,15 +16,15 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._checks import random_key
+from ._checks import positive_integer, random_key
 from ._numerics import safe_sqrt
 from ._types import Key, Point, Scalar
 from .certificate import Certificate
 from .exact.radial import RadialSampler, concrete
 from .geodesics import GeodesicLaw, geodesic_walk
 from .heat import AbstractHeatKernel, compare_separately
-from .manifolds import AbstractManifold, AbstractSymmetricSpace
-from .sampling import langevin, metropolis, metropolis_walk
+from .manifolds import AbstractManifold, AbstractSymmetricSpace, Submanifold
+from .sampling import ChainReport, effective_size, langevin, metropolis_path, metropolis_walk
 from .solutions import AbstractSolution, RadialSolution, coordinate_count
 
 # Times between which draws of isotropic spaces are tabulated.
@@ -112,17 +112,40 @@ class LearnedKernel(AbstractHeatKernel):
             return self._joined(t, early, self._walk, x0, key)
         return metropolis_walk(manifold, lambda x: self._value(t, x, x0), t, x0, key)
 
+    def chain_report(
+        self, t: Scalar, x0: Point, *, key: Key, draws: int = 256
+    ) -> ChainReport | None:
+        """How well the chains mix that set draws on a `Submanifold` right; None without chains."""
+        t, x0 = self._check(t, x0=x0)
+        keys = jr.split(random_key(key, str(self)), positive_integer(draws, "draws", str(self)))
+        if not isinstance(self.law, GeodesicLaw) or float(t) < self.t0:
+            return None
+        paths, chances = jax.jit(jax.vmap(lambda key: self._path(t, x0, key)))(keys)
+        return ChainReport(float(jnp.mean(chances)), _CORRECTIONS, effective_size(paths))
+
     def _walk(self, t, x0, key):
-        """Brownian motion in steps, set right by a few steps of Metropolis' rule."""
+        """The end of a random walk that Metropolis' rule has set right."""
+        path, chances = self._path(t, x0, key)
+        return path[-1], jnp.mean(chances)
+
+    def _path(self, t, x0, key):
+        """Brownian motion in steps, then a few steps of Metropolis' rule, which are returned."""
         key_start, key_walk = jr.split(key)
         start = geodesic_walk(self.manifold, t, x0, key_start)  # pyright: ignore
         value = lambda x: self.solution.log_prob(t, x, x0)
-        # Steps as wide as the kernel, but not much longer than the manifold is wide.
-        scale = jnp.minimum(t, self.manifold._width**2 / 8)  # pyright: ignore
-        return metropolis(self.manifold, value, scale, start, key_walk, _CORRECTIONS)
+        scale = t
+        if self.manifold.is_compact:  # pyright: ignore
+            # Steps as wide as the kernel, but not much longer than the manifold is wide.
+            scale = jnp.minimum(t, self.manifold._width**2 / 8)  # pyright: ignore
+        return metropolis_path(self.manifold, value, scale, start, key_walk, _CORRECTIONS)
 
     def _compare(self, t, x, sources):
         return compare_separately(self, t, x, sources)
+
+    def latest(self):
+        """The end of the solved interval where the network knows nothing of what comes after."""
+        is_open = isinstance(self.manifold, Submanifold) and not self.manifold.is_compact
+        return self.t1 if is_open else math.inf
 
     def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """log p as a function of kernel coordinates, on a symmetric space."""

@@ -1,15 +1,16 @@
 r"""Solutions on a manifold without symmetry: log p as a network of time and of both points.
 
 No isometry carries x0 to an origin, so a network sees the pair.  It is symmetric in x and x0 by
-construction, since it sees them as x + x0 and the products of the entries of x - x0, of which every
-symmetric function of the pair is a function.  As `Settling` on symmetric spaces,
+construction, since it sees their middle m = (x + x0)/2 and the products of the entries of the chord
+z = L(m)^T (x - x0), with L L^T the ambient metric.  As `Settling` on symmetric spaces,
 
-    log p = -c + w(t) [ base(t, |x - x0|) + N(t, x + x0, (x - x0)(x - x0)^T) ],
-    w = lambda / (4 (e^(lambda t) - 1)),    base = -|x - x0|^2 - 2 n t log 4 pi t + 4 c t,
+    log p = -c + w(t) [ base(t, |z|) + N(t, m, z z^T) ],
+    w = lambda / (4 (e^(lambda t) - 1)),    base = -|z|^2 - 2 n t log 4 pi t + 4 c t,
 
 so that N is of order one: at first it turns the chord into the distance, at last it is the first
 eigenfunctions.  The constant c is the logarithm of the volume.  At early times any guess of it will
-do; at late times vol p has the mean one over the manifold, and tells it.
+do; at late times vol p has the mean one over the manifold, and tells it.  On a manifold that is not
+compact lambda = 0 and w = 1/4t; c plays no role.
 """
 
 import equinox as eqx
@@ -19,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from . import calculus
+from ._numerics import cholesky_rows
 from ._types import Key, Point, Scalar
 from .manifolds import Submanifold
 from .networks import SetNetwork, set_network
@@ -30,9 +32,13 @@ class PairForm(eqx.Module):
 
     manifold: Submanifold
     rate: float = eqx.field(static=True)
-    """About the first eigenvalue of the Laplacian; a factor of two does not matter."""
+    """About the first eigenvalue of the Laplacian, zero if there is none."""
     width: float = eqx.field(static=True)
-    """About how far points are from the middle."""
+    """About how far points are from each other."""
+    centre: tuple[float, ...] = eqx.field(static=True)
+    """The middle of the points, in coordinates."""
+    spread: float = eqx.field(static=True)
+    """How far their coordinates are from it."""
 
     def network(self, key: Key, widths: tuple[int, ...]) -> SetNetwork:
         """A random network: one item in one group, so a perceptron."""
@@ -42,12 +48,28 @@ class PairForm(eqx.Module):
 
     def weight(self, t: Scalar) -> Scalar:
         """w(t)."""
+        if self.rate == 0:
+            return 1 / (4 * t)
         return self.rate / (4 * jnp.expm1(self.rate * t))
 
     def late(self, t: Scalar) -> Scalar:
         """How small log(vol p) has become, one until about 1/rate."""
+        if self.rate == 0:
+            return jnp.ones_like(t)
         reference = self.weight(jnp.asarray(1 / self.rate, t.dtype))
         return jnp.clip(self.weight(t) / reference, 1e-3, 1.0)
+
+    def chord(self, x: Point, x0: Point) -> Float[Array, " N"]:
+        """x - x0, with the length that the metric in the middle between them gives it."""
+        metric = self.manifold.metric
+        if metric is None:
+            return x - x0
+        # Rows of the lower factor L, of which L^T (x - x0) is a sum.
+        rows = cholesky_rows(metric((x + x0) / 2))
+        size = len(rows)
+        return jnp.stack(
+            [sum(rows[i][j] * (x - x0)[i] for i in range(j, size)) for j in range(size)]
+        )
 
     def __call__(
         self,
@@ -60,11 +82,10 @@ class PairForm(eqx.Module):
         end: Scalar,
     ) -> Scalar:
         """c + log p, in the window of time from `start` to `end`."""
-        chord, n = x - x0, self.manifold.dim
+        chord, n = self.chord(x, x0), self.manifold.dim
         i, j = np.triu_indices(len(x))
-        items = jnp.concatenate(
-            [(x + x0) / (2 * self.width), chord[i] * chord[j] / (4 * self.width**2)]
-        )
+        middle = ((x + x0) / 2 - jnp.asarray(self.centre, x.dtype)) / self.spread
+        items = jnp.concatenate([middle, chord[i] * chord[j] / (4 * self.width**2)])
         inside = 2 * jnp.log(t / start) / jnp.log(end / start) - 1
         value = network(items[None], jnp.ones((1, 1), x.dtype), inside[None])
         base = -chord @ chord - 2 * n * t * jnp.log(4 * jnp.pi * t) + 4 * c * t

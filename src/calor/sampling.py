@@ -13,11 +13,14 @@ r"""Draws from a density on a manifold by Markov chains, when no direct way is k
   Only y is kept at the end: a random isometry that fixes x0, a rotation Q on SPD(n), places the
   point.
 
-Both return the point and the mean acceptance probability of the chain.
+* `metropolis`, the steps of the first alone, for a start that is nearly right.
+
+All return the point and the mean acceptance probability of the chain.
 """
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +64,19 @@ def metropolis(
     steps: int,
 ) -> tuple[Point, Scalar]:
     """So many steps from x with exp(log_prob) as the law to reach, and the acceptance rate."""
+    path, chances = metropolis_path(manifold, log_prob, t, x, key, steps)
+    return path[-1], jnp.mean(chances)
+
+
+def metropolis_path(
+    manifold: AbstractManifold,
+    log_prob: Callable[[Point], Scalar],
+    t: Scalar,
+    x: Point,
+    key: Key,
+    steps: int,
+) -> tuple[Float[Array, "s ..."], Float[Array, " s"]]:
+    """The points that the chain passes, and the acceptance probabilities of its steps."""
     length = jnp.sqrt(2 * t) * _WALK_LENGTH / jnp.sqrt(manifold.dim)
 
     def step(carry, key):
@@ -70,10 +86,32 @@ def metropolis(
         new = log_prob(proposal)
         chance = jnp.exp(jnp.minimum(new - value, 0.0))
         accept = jr.uniform(key_accept, dtype=chance.dtype) < chance
-        return (jnp.where(accept, proposal, x), jnp.where(accept, new, value)), chance
+        x, value = jnp.where(accept, proposal, x), jnp.where(accept, new, value)
+        return (x, value), (x, chance)
 
-    (x, _), chances = jax.lax.scan(step, (x, log_prob(x)), jr.split(key, steps))
-    return x, jnp.mean(chances)
+    return jax.lax.scan(step, (x, log_prob(x)), jr.split(key, steps))[1]
+
+
+class ChainReport(NamedTuple):
+    """How well the Markov chains of draws mix."""
+
+    acceptance: float
+    """The mean acceptance probability of a step."""
+    steps: int
+    """The steps of the chain of each draw."""
+    effective_size: float
+    """How many independent draws the states of one chain are worth, from one to `steps`."""
+
+
+def effective_size(paths: Float[Array, "n s ..."]) -> float:
+    """How many independent draws the states of a chain are worth, from many chains of one law.
+
+    The mean of m independent draws has a variance m times smaller than one draw: m is the variance
+    of the states over that of the means of the chains, summed over the coordinates.
+    """
+    states = paths.reshape(*paths.shape[:2], -1)
+    spread = jnp.sum(jnp.var(states.reshape(-1, states.shape[-1]), axis=0))
+    return float(spread / jnp.sum(jnp.var(jnp.mean(states, axis=1), axis=0)))
 
 
 def langevin(

@@ -170,10 +170,10 @@ def solve_spectral(
     functions = positive_integer(functions, "functions", "solve_spectral", at_least=16)
     degree = positive_integer(degree, "degree", "solve_spectral", at_least=3)
     key = random_key(key, "solve_spectral")
-    if manifold.constraint is None:
+    if not manifold.is_compact:
         raise ValueError(
-            f"solve_spectral: {manifold} is an open set, which need not be compact; the spectral "
-            "method is for compact manifolds."
+            f"solve_spectral: {manifold} is not known to be compact; the spectral method is for "
+            "compact manifolds, `recipes.pairs` for others."
         )
     if manifold.dim > LARGEST_DIMENSION:
         raise ValueError(

@@ -24,10 +24,17 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete, positive_integer, random_key
-from .._numerics import log_det, safe_sqrt
+from .._numerics import safe_sqrt, solve_positive
 from .._types import Key, Point, Scalar, Tangent
-from . import _solvers
-from ._specification import check_output, check_regular, survey
+from . import _curvature, _solvers
+from ._specification import (
+    ANCHORS,
+    check_around,
+    check_output,
+    check_regular,
+    check_symmetries,
+    survey,
+)
 from .base import TOLERANCE, AbstractCompactManifold
 
 # Steps of the random walk to a uniform point, each about as long as the manifold is wide.  On the
@@ -39,8 +46,9 @@ class Submanifold(AbstractCompactManifold):
     """The points of R^N where a function vanishes, with the metric of the ambient space.
 
     The uniform law and the volume are those of a compact, connected manifold: a random walk does
-    not jump between components.  With `constraint=None` the manifold is an open subset of R^N, the
-    domain of `metric`, and has neither.
+    not jump between components.  A manifold that is not compact has neither; with `around` it is
+    told so, and where to look: random points are near those that are given.  With
+    `constraint=None` the manifold is an open subset of R^N, the domain of `metric`.
 
     Geodesics are integrated by `steps` steps of Runge-Kutta.  `log` and `dist` shoot for the one
     that the straight line between the points leads to; between far points it may not be shortest.
@@ -49,6 +57,8 @@ class Submanifold(AbstractCompactManifold):
     constraint: Callable | None = eqx.field(static=True)
     metric: Callable | None = eqx.field(static=True)
     steps: int = eqx.field(static=True)
+    symmetries: Callable | None = eqx.field(static=True)
+    is_compact: bool = eqx.field(static=True)
     dim: int = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True)
     # What the constructor measured.  Static numbers and not arrays: a manifold has no parameters
@@ -65,6 +75,9 @@ class Submanifold(AbstractCompactManifold):
         metric: Callable[[Point], Float[Array, "N N"]] | None = None,
         *,
         steps: int = 64,
+        around: Float[Array, "n N"] | None = None,
+        component: Point | None = None,
+        symmetries: Callable[[Key], Callable[[Point], Point]] | None = None,
     ):
         """The zero set of a function.
 
@@ -75,6 +88,11 @@ class Submanifold(AbstractCompactManifold):
             metric: function of a point (N,) that returns the symmetric positive definite matrix
                 (N, N) of the ambient metric there; None for the Euclidean one.
             steps: Runge-Kutta steps for one geodesic of `exp`.
+            around: points (n, N) of a manifold that is not compact, such as data; its heat kernel
+                is solved for sources near them.
+            component: a point of the component that is meant, if the zero set has several.
+            symmetries: a function that draws isometries: of a random key, a function of a point.
+                They are checked, and the network of a heat kernel is asked to respect them.
         """
         n = positive_integer(ambient_dim, "ambient_dim", "Submanifold")
         self.constraint, self.metric, self.shape = constraint, metric, (n,)
@@ -82,6 +100,8 @@ class Submanifold(AbstractCompactManifold):
         if metric is not None:
             check_output(metric, "metric", n, lambda shape: shape == (n, n), f"shape {(n, n)}")
         self._slopes, self._anchors, self._width, self._walk_steps = (), (), 1.0, self.steps
+        self.is_compact = constraint is not None and around is None
+        self.symmetries = symmetries
         self.dim = n
         if constraint is not None:
             described = "one value or a vector of values"
@@ -94,7 +114,18 @@ class Submanifold(AbstractCompactManifold):
                     f"{self.dim}; give between 1 and {n - 1} equations, or constraint=None."
                 )
             self._slopes = (1.0,) * count
-            self._slopes, self._anchors, self._width, self._walk_steps = survey(self, TOLERANCE)
+        if constraint is not None or around is not None:
+            given = None if around is None else check_around(around, n)
+            found = survey(self, TOLERANCE, given)
+            self._slopes, self._anchors, self._width, self._walk_steps = found
+        if component is not None:
+            self._anchors = (tuple(map(float, self.check_point(component, "component"))),)
+            keys = jr.split(jr.key(0), ANCHORS)
+            with jax.ensure_compile_time_eval():
+                walked = np.asarray(jax.vmap(self._random_point)(keys))
+            self._anchors = tuple(map(tuple, walked.tolist()))
+        if symmetries is not None:
+            check_symmetries(self, symmetries)
 
     # Equations, projector, geodesic equation.
 
@@ -116,17 +147,19 @@ class Submanifold(AbstractCompactManifold):
     def _normal(self, x, jacobian, values):
         """The shortest ambient w with J w = values: g^{-1} J^T (J g^{-1} J^T)^{-1} values."""
         raised = self._raise(x, jacobian.T)
-        if len(jacobian) == 1:  # by hand: batches of tiny matrices would dominate the cost of `exp`
-            return jnp.multiply.outer(raised[:, 0], values[0] / jnp.sum(jacobian[0] * raised[:, 0]))
-        return raised @ cho_solve((jnp.linalg.cholesky(jacobian @ raised), True), values)
+        return raised @ solve_positive(jacobian @ raised, values)
+
+    def _ambient_acceleration(self, x, v):
+        """-Gamma(v, v), as if there were no constraint."""
+        if self.metric is None:
+            return jnp.zeros_like(x)
+        _, change = jax.jvp(self.metric, (x,), (v,))
+        slope = jax.grad(lambda y: self._inner(y, v, v))(x)
+        return -self._raise(x, change @ v - slope / 2)
 
     def _acceleration(self, x, v):
         """The second derivative a(x, v) of the geodesic through x with velocity v."""
-        acceleration = jnp.zeros_like(x)
-        if self.metric is not None:
-            _, change = jax.jvp(self.metric, (x,), (v,))
-            slope = jax.grad(lambda y: self._inner(y, v, v))(x)
-            acceleration = -self._raise(x, change @ v - slope / 2)
+        acceleration = self._ambient_acceleration(x, v)
         if self.constraint is None:
             return acceleration
         jacobian = self._jacobian(x)
@@ -171,34 +204,18 @@ class Submanifold(AbstractCompactManifold):
         return solve_triangular(factor, basis.T, lower=True)
 
     def scalar_curvature(self, x: Point) -> Scalar:
-        r"""The scalar curvature R at x.
-
-        By Gauss' equation in a Euclidean ambient space, R = |sum_i B(e_i, e_i)|^2 - sum_ij
-        |B(e_i, e_j)|^2 with B the normal acceleration of geodesics; with another metric, from the
-        volume distortion of the exponential map, log D = -Ric(v, v)/6 + O(|v|^3).
-        """
-        if self.metric is None:
-            frame = self.frame(x)
-            bends = jax.vmap(lambda u: jax.vmap(lambda v: self._bend(x, u, v))(frame))(frame)
-            mean = jnp.einsum("iik->k", bends)
-            return mean @ mean - jnp.sum(bends * bends)
-        basis = self.orthonormal(x)
-
-        def log_distortion(v):
-            end = lambda v: self._flow(x, v @ basis, 8)
-            jacobian = jax.jacfwd(end)(v)
-            return log_det(jacobian.T @ self._metric(end(v)) @ jacobian) / 2
-
-        def second(e):
-            first = lambda v: jax.jvp(log_distortion, (v,), (e,))[1]
-            return jax.jvp(first, (jnp.zeros_like(e),), (e,))[1]
-
-        return -3 * jnp.sum(jax.vmap(second)(jnp.eye(self.dim, dtype=x.dtype)))
-
-    def _bend(self, x, u, v):
-        """The bilinear form of the quadratic acceleration."""
-        both, difference = self._acceleration(x, u + v), self._acceleration(x, u - v)
-        return (both - difference) / 4
+        """The scalar curvature R at x."""
+        frame = self.frame(x)
+        inverse, total = frame.T @ frame, jnp.zeros((), x.dtype)
+        if self.metric is not None:
+            total = _curvature.ambient_curvature(self.metric, x, inverse)
+        if self.constraint is None:
+            return total
+        jacobian, hessians = self._jacobian(x), jax.hessian(self._equations)(x)
+        if self.metric is not None:
+            symbols = _curvature.christoffel(self.metric, x)
+            hessians = hessians - jnp.tensordot(jacobian, symbols, axes=1)
+        return total + _curvature.bending(hessians, jacobian @ self._raise(x, jacobian.T), inverse)
 
     def _metric(self, x):
         return jnp.eye(x.size, dtype=x.dtype) if self.metric is None else self.metric(x)
@@ -328,24 +345,27 @@ class Submanifold(AbstractCompactManifold):
 
     @eqx.filter_jit
     def _random_point(self, key):
-        """The end of a random walk whose steps are exp of Gaussian tangent vectors.
+        """Uniform: the end of a random walk whose steps are exp of Gaussian tangent vectors.
 
         The geodesic flow preserves the Liouville measure (volume times Lebesgue measure of
         velocities), and the reversed flow has the same law.  So the walk is reversible with
         respect to the volume, without a Metropolis correction, and forgets its start
         geometrically fast when its steps are as long as the manifold is wide.
         """
-        if self.constraint is None:
+        if not self._anchors:
             raise ValueError(
-                f"{self}: an open set has no uniform law. Draw points in coordinates of your own."
+                f"{self}: an open set has no uniform law. Draw points in coordinates of your own, "
+                "or give some as around=points: random points are then near them."
             )
         start_key, walk_key = jr.split(key)
-        scale = 1.5 * self._width / math.sqrt(self.dim)
+        start = jr.choice(start_key, jnp.asarray(self._anchors))
+        scale = self._width / math.sqrt(self.dim)
+        if not self.is_compact:
+            return self._flow(start, scale / 2 * self._random_tangent(walk_key, start), self.steps)
 
         def step(x, key):
-            return self._flow(x, scale * self._random_tangent(key, x), self._walk_steps), None
+            return self._flow(x, 1.5 * scale * self._random_tangent(key, x), self._walk_steps), None
 
-        start = jr.choice(start_key, jnp.asarray(self._anchors))
         return jax.lax.scan(step, start, jr.split(walk_key, WALK))[0]
 
     def volume(self, key: Key, points: int = 8192) -> tuple[Scalar, Scalar]:
@@ -358,6 +378,8 @@ class Submanifold(AbstractCompactManifold):
             key: random key.
             points: number of uniform points; rounded down to a multiple of 16.
         """
+        if not self.is_compact:
+            raise ValueError(f"{self}: only a compact manifold has a volume.")
         size = positive_integer(points, "points", f"{self}.volume", at_least=256) // 16
         return self._volume(random_key(key, f"{self}.volume"), size)
 

@@ -1,4 +1,4 @@
-r"""A recipe for compact manifolds that are given by their equations, without any symmetry.
+r"""A recipe for manifolds that are given by their equations or metric, without any symmetry.
 
 As calor's own recipe for symmetric spaces: small networks in float64, Levenberg-Marquardt, time cut
 into windows, each starting where the one before ends.  What is different:
@@ -8,6 +8,9 @@ into windows, each starting where the one before ends.  What is different:
 * The initial law comes from shooting geodesics (`calor.geodesics`).  It is fitted as far as they
   are shortest; beyond, log p may exceed the Gaussian of the chord by little and no more.
 * The volume is not known.  Once the kernel has spread, its mean over the manifold tells it.
+* If isometries g are declared, log p(t, gx | gx0) = log p(t, x | x0) is asked for as well.
+
+On a manifold that is not compact the sources x0 are near the points it was told of.
 """
 
 import functools
@@ -53,11 +56,16 @@ class Pairs(AbstractRecipe):
     by_cover: bool = eqx.field(static=True, default=True)
 
     def check(self, manifold):
-        """It needs equations, and a compact manifold."""
-        if not isinstance(manifold, Submanifold) or manifold.constraint is None:
+        """It needs equations or a metric, and points to look around."""
+        if not isinstance(manifold, Submanifold):
             raise ValueError(
-                f"solve: recipes.pairs is for a Submanifold with a constraint, got {manifold}; "
-                "recipes.default solves on symmetric spaces."
+                f"solve: recipes.pairs is for a Submanifold, got {manifold}; recipes.default "
+                "solves on symmetric spaces."
+            )
+        if not manifold._anchors:
+            raise ValueError(
+                f"solve: {manifold} is an open set, which is not compact: say where its kernel is "
+                "needed, as in Submanifold(None, n, metric, around=points)."
             )
         t0, t1 = self.interval(manifold)
         if t0 >= t1:
@@ -72,7 +80,9 @@ class Pairs(AbstractRecipe):
         radius = self.r_max or radius
         found = min(_CURVED / max(curvature, 1e-6), (radius / _REACH) ** 2 / 2)
         t0 = self.t0 or float(f"{found:.2g}")
-        return t0, self.t1 or float(f"{max(6 / _form(manifold).rate, 8 * t0):.3g}")
+        rate = _form(manifold).rate
+        last = 6 / rate if rate > 0 else 4 * manifold._width**2 / manifold.dim
+        return t0, self.t1 or float(f"{max(last, 8 * t0):.3g}")
 
     def law(self, manifold):
         """Along shot geodesics."""
@@ -85,8 +95,8 @@ class Pairs(AbstractRecipe):
     def begin(self, manifold, stage, done, key):
         """Random weights, or what the window before found."""
         if stage == 0:
-            return levenberg.start(self._network(manifold, key)[0], 2)
-        return levenberg.start(done.parameters[stage - 1], 2)
+            return levenberg.start(self._network(manifold, key)[0], _kinds(manifold))
+        return levenberg.start(done.parameters[stage - 1], _kinds(manifold))
 
     def data(self, manifold, stage, done, key):
         """Rows of the equation, and of the initial values."""
@@ -98,12 +108,15 @@ class Pairs(AbstractRecipe):
         if stage == 0:
             radius = jnp.asarray(self.r_max or _measure(manifold)[1])
             rows = _initial_law(form, self.points // 2, radius, *ends, constants[0], key_initial)
+        else:
+            unravel = self._network(manifold, jr.key(0))[1]
+            before = unravel(done.parameters[stage - 1])
+            times = jnp.asarray(edges[stage - 1]), *ends
+            pair = constants[-2], constants[-1]
+            rows = _initial_window(form, self.points // 2, before, *times, *pair, key_initial)
+        if manifold.symmetries is None:
             return [inside, rows]
-        unravel = self._network(manifold, jr.key(0))[1]
-        before = unravel(done.parameters[stage - 1])
-        times = jnp.asarray(edges[stage - 1]), *ends
-        pair = constants[-2], constants[-1]
-        return [inside, _initial_window(form, self.points // 2, before, *times, *pair, key_initial)]
+        return [inside, rows, _moved(manifold.symmetries, inside, jr.fold_in(key, 1))]
 
     def advance(self, manifold):
         """A step of Levenberg-Marquardt."""
@@ -127,7 +140,13 @@ class Pairs(AbstractRecipe):
             error = found - row["value"]
             return row["weight"] * jnp.where(row["beyond"], jnp.maximum(error, 0.0), error)
 
-        return jax.jit(lambda state, rows: levenberg.advance([equation, initial], rows, state))
+        def invariance(parameters, row):
+            network, ends = unravel(parameters), (row["start"], row["end"])
+            value = lambda x, x0: form(network, row["c"], row["t"], x, x0, *ends)
+            return row["weight"] * (value(row["x"], row["x0"]) - value(*row["moved"]))
+
+        kinds = [equation, initial, invariance][: _kinds(manifold)]
+        return jax.jit(lambda state, rows: levenberg.advance(kinds, rows, state))
 
     def parameters(self, state):
         """The weights."""
@@ -135,7 +154,7 @@ class Pairs(AbstractRecipe):
 
     def losses(self, state):
         """Mean squares of the weighted residuals."""
-        return dict(zip(("equation", "initial"), state.losses, strict=False))
+        return dict(zip(("equation", "initial", "invariance"), state.losses, strict=False))
 
     def solution(self, manifold, done):
         """The networks of all windows."""
@@ -163,6 +182,8 @@ class Pairs(AbstractRecipe):
     def _constants(self, manifold, done, windows):
         """The constant of each window: a guess of the volume's logarithm, then what is found."""
         form, edges = _form(manifold), self._edges(manifold)
+        if not manifold.is_compact:
+            return jnp.zeros(windows)
         unravel = self._network(manifold, jr.key(0))[1]
         constants = [manifold.log_volume().astype(float)]
         for window in range(1, windows):
@@ -183,10 +204,19 @@ def _measure(manifold):
     return float(jnp.max(jnp.abs(curvatures))), shortest_radius(manifold, jr.key(2))
 
 
+def _kinds(manifold):
+    """The number of kinds of rows."""
+    return 2 if manifold.symmetries is None else 3
+
+
 def _form(manifold):
     # Rayleigh's quotient of the coordinates is an upper bound of the first eigenvalue.
-    width = manifold._width
-    return PairForm(manifold, float(f"{manifold.dim / width**2:.2g}"), float(f"{width:.3g}"))
+    width, anchors = manifold._width, np.asarray(manifold._anchors)
+    rate = float(f"{manifold.dim / width**2:.2g}") if manifold.is_compact else 0.0
+    centre = anchors.mean(axis=0)
+    spread = float(np.sqrt(np.mean(np.sum((anchors - centre) ** 2, axis=1))))
+    numbers = tuple(float(f"{c:.3g}") for c in centre)
+    return PairForm(manifold, rate, float(f"{width:.3g}"), numbers, float(f"{spread:.3g}"))
 
 
 @eqx.filter_jit
@@ -203,19 +233,24 @@ def _log_mean(form, network, c, start, end):
 
 
 def _pairs(manifold, t, key):
-    """A pair for each time: x0 uniform, x near it, further out, or anywhere."""
+    """A pair for each time: x0 anywhere, x near it, further out, or anywhere."""
     key_source, key_walk, key_far = jr.split(key, 3)
     count = len(t)
     x0 = jax.vmap(manifold._random_point)(jr.split(key_source, count)).astype(t.dtype)
     kind = jnp.arange(count) % 3
     walk = lambda t, x0, key: geodesic_walk(manifold, t, x0, key, 8)
-    near = jax.vmap(walk)(jnp.where(kind == 0, t, 1.7 * t), x0, jr.split(key_walk, count))
+    # Without a uniform law, far away is where few paths go.
+    longest = 1.7 if manifold.is_compact else 3.0
+    stretch = jnp.where(kind == 2, longest, jnp.where(kind == 1, 1.7, 1.0))
+    near = jax.vmap(walk)(stretch * t, x0, jr.split(key_walk, count))
+    if not manifold.is_compact:
+        return near, x0
     far = jax.vmap(manifold._random_point)(jr.split(key_far, count)).astype(t.dtype)
     return jnp.where((kind == 2)[:, None], far, near), x0
 
 
-def _depth(t, x, x0):
-    return jnp.sum((x - x0) ** 2) / (4 * t)
+def _depth(form, t, x, x0):
+    return jnp.sum(form.chord(x, x0) ** 2) / (4 * t)
 
 
 @eqx.filter_jit
@@ -228,7 +263,7 @@ def _interior(form, count, start, end, c, key):
     x, x0 = _pairs(manifold, t, key_pairs)
 
     def row(t, x, x0):
-        weight = t / (1 + _depth(t, x, x0)) ** _FALL / form.late(t) / np.sqrt(count)
+        weight = t / (1 + _depth(form, t, x, x0)) ** _FALL / form.late(t) / np.sqrt(count)
         return {
             "t": t,
             "x": x,
@@ -264,7 +299,7 @@ def _initial_law(form, count, radius, t0, end, c, key):
         return {"x": x, "x0": x0, "value": value, "weight": weight, "beyond": False, **common}
 
     def far(x, x0):
-        depth = _depth(t0, x, x0)
+        depth = _depth(form, t0, x, x0)
         weight = jnp.where(jnp.sqrt(4 * t0 * depth) > radius, 0.03, 0.0)
         value = gaussian - depth + _EXCESS + c
         return {"x": x, "x0": x0, "value": value, "weight": weight, "beyond": True, **common}
@@ -286,7 +321,7 @@ def _initial_window(form, count, before, earlier, start, end, c_before, c, key):
 
     def row(x, x0):
         value = form(before, c_before, start, x, x0, earlier, start)
-        weight = 3 / (1 + _depth(start, x, x0)) ** _FALL / form.late(start) / np.sqrt(count)
+        weight = 3 / (1 + _depth(form, start, x, x0)) ** _FALL / form.late(start) / np.sqrt(count)
         return {
             "x": x,
             "x0": x0,
@@ -301,21 +336,36 @@ def _initial_window(form, count, before, earlier, start, end, c_before, c, key):
     return jax.vmap(row)(x, x0)
 
 
+@eqx.filter_jit
+def _moved(symmetries, inside, key):
+    """Rows that ask for the same value at a pair and at its image under a random isometry."""
+    kept = ("t", "x", "x0", "c", "start", "end")
+
+    def move(key, t, x, x0, weight):
+        isometry = symmetries(key)
+        return {"moved": (isometry(x), isometry(x0)), "weight": weight / t}
+
+    keys = jr.split(key, len(inside["t"]))
+    moved = jax.vmap(move)(keys, *(inside[name] for name in ("t", "x", "x0", "weight")))
+    return {**{name: inside[name] for name in kept}, **moved}
+
+
 def pairs(
     *,
     t0: float | None = None,
     t1: float | None = None,
     r_max: float | None = None,
     points: int = 3000,
-    steps: int = 60,
+    steps: int = 40,
     widths: tuple[int, ...] = (24, 24, 24),
 ) -> Pairs:
-    """A recipe for a compact manifold given by its equations.
+    """A recipe for a manifold given by its equations, or by a metric on an open set.
 
     Args:
         t0: where the network takes over from the law along geodesics; by default found from the
             curvature and from `r_max`.
-        t1: end of the solved interval; by default six over a guess of the first eigenvalue.
+        t1: end of the solved interval; by default six over a guess of the first eigenvalue, and
+            without one, until the kernel is four times as wide as where its sources are.
         r_max: the length up to which geodesics are shortest; by default found by shooting.
         points: collocation points of a window.
         steps: Levenberg-Marquardt steps of a window; the first one has twice as many.

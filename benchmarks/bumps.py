@@ -1,0 +1,134 @@
+"""From an equation to a model: five bumps on a torus of revolution and on an ellipsoid.
+
+    python benchmarks/bumps.py [torus ellipsoid] [--method pinn] [--json bumps.json] [--figure DIR]
+
+The data are drawn from a mixture of five true heat kernels (`tests/surfaces.py`), by rejection from
+uniform points.  Measured are the log-likelihood of fresh draws beside that of the true density, the
+integral of exp(log_prob) over the surface, and how far samples are from it.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+import calor
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from surfaces import Ellipsoid, TorusOfRevolution
+
+AXES = jnp.array([0.8, 1.1, 1.4])
+CASES = {
+    "torus": (
+        lambda x: (jnp.hypot(x[0], x[1]) - 2.0) ** 2 + x[2] ** 2 - 1.0,
+        lambda: TorusOfRevolution(waves=50),
+    ),
+    "ellipsoid": (lambda x: jnp.sum((x / AXES) ** 2) - 1, lambda: Ellipsoid(AXES, 20)),
+}
+WEIGHTS = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
+WIDTH = 0.1  # the time of the heat kernels
+
+
+class Bumps:
+    """A mixture of five heat kernels around random points."""
+
+    def __init__(self, manifold, truth, seed):
+        self.manifold, self.truth = manifold, truth
+        self.uniform = jax.jit(jax.vmap(manifold.random_point))
+        self.centres = np.asarray(self.uniform(jr.split(jr.key(seed), len(WEIGHTS))))
+
+    def log_prob(self, x):
+        """The true density."""
+        kernels = [
+            self.truth.log_prob_and_score(WIDTH, x, np.broadcast_to(c, np.shape(x)))[0]
+            for c in self.centres
+        ]
+        return np.logaddexp.reduce(np.stack(kernels) + np.log(WEIGHTS)[:, None], axis=0)
+
+    def draw(self, count, seed):
+        """By rejection."""
+        highest = 1.3 * np.max(np.exp(self.log_prob(self.centres)))
+        rng, kept, total, batch = np.random.default_rng(seed), [], 0, 20000
+        while total < count:
+            x = np.asarray(self.uniform(jr.split(jr.key(int(rng.integers(2**31))), batch)))
+            density = np.exp(self.log_prob(x))
+            assert density.max() < highest
+            kept.append(x[rng.uniform(size=batch) * highest < density])
+            total += len(kept[-1])
+        return np.concatenate(kept)[:count]
+
+
+def measure(name, method, seed, training, figures, data=10000, test=2000):
+    """Solve, fit, and compare with the true density."""
+    constraint, make = CASES[name]
+    manifold, truth = calor.Submanifold(constraint, 3), make()
+    law = Bumps(manifold, truth, seed)
+    train, fresh = law.draw(data, seed), law.draw(test, seed + 1000)
+    begun = time.perf_counter()
+    kernel = calor.heat_kernel(manifold, method, key=jr.key(seed))
+    solved = time.perf_counter()
+    model = calor.fit(kernel, train, key=jr.key(seed + 1), training=training)
+    fitted = time.perf_counter()
+    samples = model.sample(2000, key=jr.key(seed + 2))
+    if figures is not None:
+        from calor import plots
+
+        figure = plots.points(np.asarray(samples), manifold)
+        figure.savefig(Path(figures) / f"bumps_{name}.png", dpi=150, bbox_inches="tight")
+    found, wanted = np.asarray(model.log_prob(fresh)), law.log_prob(fresh)
+    uniform = law.uniform(jr.split(jr.key(seed + 3), 4000))
+    densities = truth.volume * np.exp(np.asarray(model.log_prob(uniform)))
+    return {
+        "solve_seconds": round(solved - begun, 1),
+        "fit_seconds": round(fitted - solved, 1),
+        "steps": int(model.history.steps[-1]),
+        "model": float(np.mean(found)),
+        "truth": float(np.mean(wanted)),
+        "gap": float(np.mean(wanted - found)),
+        "gap_error": float(np.std(wanted - found) / np.sqrt(test)),
+        "integral": float(np.mean(densities)),
+        "integral_error": float(np.std(densities) / np.sqrt(len(densities))),
+        "off_the_surface": float(jnp.max(jax.vmap(manifold._offset)(samples))),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=list(CASES), choices=[*CASES, []])
+    parser.add_argument("--method", choices=["auto", "spectral", "pinn"], default="auto")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=calor.Training().steps)
+    parser.add_argument("--json")
+    parser.add_argument("--figure", help="a folder for figures")
+    options = parser.parse_args()
+    training = calor.Training(steps=options.steps)
+    print(
+        f"{datetime.date.today()}, jax {jax.__version__}, {os.cpu_count()} {platform.machine()} "
+        f"cores, {options.method}, up to {options.steps} steps, 10000 points"
+    )
+    report = {}
+    for name in options.names:
+        row = measure(name, options.method, options.seed, training, options.figure)
+        report[name] = row
+        print(
+            f"{name}: solved in {row['solve_seconds']:.0f} s, fitted in {row['fit_seconds']:.0f} s "
+            f"({row['steps']} steps); log-likelihood {row['model']:.3f}, truth {row['truth']:.3f}, "
+            f"gap {row['gap']:.3f} +- {row['gap_error']:.3f}; integral {row['integral']:.3f} +- "
+            f"{row['integral_error']:.3f}; off the surface {row['off_the_surface']:.1e}",
+            flush=True,
+        )
+    if options.json:
+        Path(options.json).write_text(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
