@@ -84,7 +84,8 @@ def metropolis_path(
         key_move, key_accept = jr.split(key)
         proposal = manifold._step(x, length * manifold._random_tangent(key_move, x))
         new = log_prob(proposal)
-        chance = jnp.exp(jnp.minimum(new - value, 0.0))
+        # Where there is no density, outside of the domain of a metric, no step leads.
+        chance = jnp.nan_to_num(jnp.exp(jnp.minimum(new - value, 0.0)))
         accept = jr.uniform(key_accept, dtype=chance.dtype) < chance
         x, value = jnp.where(accept, proposal, x), jnp.where(accept, new, value)
         return (x, value), (x, chance)

@@ -151,7 +151,7 @@ def solve_spectral(
     manifold: Submanifold,
     *,
     key: Key,
-    functions: int = 1600,
+    functions: int = 2400,
     degree: int = 48,
     progress: bool | None = None,
 ) -> SpectralKernel:
@@ -315,20 +315,30 @@ class _Parts(eqx.Module):
         return min(fits)[1]  # too early the series is not complete, too late it is no polynomial
 
     def join(self, points, log_volume, complete, key):
-        """The time at which law and series agree best; the largest and mean difference there."""
-        kernel = self._kernel(log_volume, 0.0)
+        """The time at which law and series agree best; the largest and mean difference there.
+
+        They are compared by their scores, whose error is the larger one when the series is short of
+        terms; the differences returned are those of log p.
+        """
+        kernel, square = self._kernel(log_volume, 0.0), jax.vmap(self._square)
 
         def differ(t):
-            x, value, _ = jax.vmap(lambda x0, k: self.law.draw(t, x0, k))(
+            x, value, score = jax.vmap(lambda x0, k: self.law.draw(t, x0, k))(
                 points, jr.split(key, len(points))
             )
             series = jax.vmap(lambda x, x0: kernel._log_series(t, x, x0))(x, points)
-            return jnp.abs(value - series)
+            slope = jax.vmap(lambda x, x0: kernel._slope(t, x, x0))(x, points)
+            relative = jnp.mean(square(x, score - slope)) / jnp.mean(square(x, score))
+            return jnp.abs(value - series), relative
 
-        times = complete * np.geomspace(0.25, 3.0, 10)
-        found = np.asarray(jax.jit(lambda ts: jax.lax.map(differ, ts))(jnp.asarray(times)))
-        best = int(np.argmin(np.nan_to_num(found.mean(axis=1), nan=np.inf)))
+        times = complete * np.geomspace(0.25, 4.0, 14)
+        run = jax.jit(lambda ts: jax.lax.map(differ, ts))
+        found, relative = map(np.asarray, run(jnp.asarray(times)))
+        best = int(np.argmin(np.nan_to_num(relative, nan=np.inf)))
         return float(times[best]), (float(found[best].max()), float(found[best].mean()))
+
+    def _square(self, x, v):
+        return self.manifold._inner(x, v, v)
 
     def finish(self, t0, discrepancy, log_volume, terms, points, key):
         """The kernel with its certificate."""
