@@ -105,7 +105,7 @@ def world_map(
         axes.add_patch(_outline(axes, facecolor=PAPER, zorder=0))
     if points is not None:
         color, dots = (AXIS_COLORS[0], DOTS) if function is None else ("white", OVER)
-        axes.scatter(*_mollweide(points), c=color, **dots | {"s": 2.5})
+        axes.scatter(*_mollweide(points), c=color, **{**dots, "s": 2.5})
     set_title(axes, title)
     _frame_map(axes, over_density=function is not None)
     return figure
