@@ -98,19 +98,17 @@ def test_parameters_and_clones():
 
 def test_cross_validation_and_grid_search(quick):
     estimator = calor.sklearn.DiffusionDensity()
-    scores = cross_val_score(estimator, DATA, cv=3)
-    assert scores.shape == (3,)
+    scores = cross_val_score(estimator, DATA, cv=2)  # parts of one size compile once
+    assert scores.shape == (2,)
     assert np.isfinite(scores).all()
     search = GridSearchCV(estimator, {"t_min": [1e-3, 0.3]}, cv=2).fit(DATA)
     assert search.best_params_ == {"t_min": 0.3}  # uniform points: the broader, the better
     best = search.best_estimator_
     assert best.score(DATA) == pytest.approx(best.score_samples(DATA).mean())
     assert best.sample(4).shape == (4, 3)
-    turns = Rotation.random(30, random_state=0)
-    assert np.isfinite(clone(estimator).set_params(manifold="so3").fit(turns).score(turns))
     angles = np.rad2deg(np.stack([np.arcsin(DATA[:, 2]), np.arctan2(DATA[:, 1], DATA[:, 0])], 1))
     frame = pd.DataFrame(angles, columns=["lat", "lon"])
-    np.testing.assert_allclose(cross_val_score(estimator, frame, cv=3), scores, atol=1e-3)
+    np.testing.assert_allclose(cross_val_score(estimator, frame, cv=2), scores, atol=1e-3)
 
 
 def test_a_diffusion_model_as_an_estimator():

@@ -204,8 +204,8 @@ def _has_labels(model):
 
 
 def _sample(options) -> int:
-    readable(options.file)
     check_ending(options.out, _TABLES, "--out")
+    readable(options.file)
     out, plot = writable(options.out), None
     if options.condition:
         check_ending(readable(Path(options.condition)), _TABLES, "--condition")
