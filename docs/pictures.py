@@ -21,8 +21,8 @@ import calor
 from calor import plots
 
 IMAGES = Path(__file__).with_name("images")
-# Heat spreads over each manifold at its own pace.  On the last two the times are those of the series,
-# above t0: below it the density at a given place is a boundary value problem.
+# Heat spreads over each manifold at its own pace.  On the last two all times are above t0, where
+# the kernel is a series: below it the density at a given place is a boundary value problem.
 TIMES = {
     "Sphere": (0.02, 0.1, 0.4, 1.5),
     "Torus": (0.5, 1.2, 3.0, 10.0),
@@ -139,11 +139,10 @@ PICTURES = {
 
 
 def save(figure, path):
-    """Write a figure as PNG with a palette, a third of the size of one without."""
+    """Write a figure as PNG, without an alpha channel; a palette would show as bands."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
-    picture = Image.open(buffer).convert("RGB")
-    picture.quantize(256, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
+    Image.open(buffer).convert("RGB").save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1024:.0f} kB")
 
 
