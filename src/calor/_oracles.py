@@ -1,4 +1,4 @@
-r"""Reference heat kernels in float64 NumPy, against which `calor demo` measures the library.
+r"""Reference heat kernels in float64 NumPy, against which `calor bench` measures the library.
 
 They share no code with the kernels they judge: textbook series, image sums and integrals, evaluated
 directly on arrays of times and distances.  Each returns log p and its derivative in the distance r,
@@ -14,7 +14,7 @@ the latter by a complex step, d/dr log p = Im log p(r + ih) / h, which has no ca
 * S^3 and SO(3): images, e^t (4 pi t)^(-3/2) sum_k (r + 2 pi k) / sin r exp(-(r + 2 pi k)^2 / 4t),
   or the series of characters from t = 1/2 on; a rotation adds the image of the antipode;
 * H^2: McKean's integral; H^3: the closed form;
-* SPD(2): a line times a hyperbolic plane of twice the metric (put together in `demo`).
+* SPD(2): a line times a hyperbolic plane of twice the metric (put together in `accuracy`).
 """
 
 from collections.abc import Callable

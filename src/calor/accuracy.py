@@ -14,6 +14,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from . import _oracles, kernels, manifolds
+from .experiments._report import markdown
 
 CHECKED_TIMES = np.geomspace(1e-3, 20, 18)
 """The times at which errors are measured."""
@@ -222,3 +223,53 @@ MEASUREMENTS: dict[str, Callable[[str], Accuracy]] = {
     "H^3 far": lambda name: _hyperbolic(name, manifolds.Hyperbolic(3), _oracles.hyperbolic3, _FAR),
     "SPD(2) ill": lambda name: _spd(name, 2.3, "cond x0 < 1e4"),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The errors of all exact kernels."""
+
+    precision: str
+    times: tuple[float, float]
+    """Smallest and largest time at which errors were measured."""
+    accuracy: tuple[Accuracy, ...]
+    seconds: float
+
+    def __str__(self) -> str:
+        rows = [
+            [
+                row.manifold,
+                f"{row.log_prob:.1e}",
+                f"{row.score:.1e}",
+                row.distances,
+                str(row.points),
+                f"{row.seconds:.1f}",
+            ]
+            for row in self.accuracy
+        ]
+        header = ["manifold", "log p", "score", "distances", "points", "seconds"]
+        return (
+            f"Largest errors of the exact kernels, {self.precision}, "
+            f"{self.times[0]:g} <= t <= {self.times[1]:g},\n"
+            "as |error| / (1 + |value|), against series, image sums and integrals in float64:\n\n"
+            + markdown(header, rows)
+        )
+
+
+def measure_all(progress: Callable[[str], None] = lambda message: None) -> Report:
+    """Measure every exact kernel.
+
+    Args:
+        progress: called with a short message before each manifold.
+    """
+    start = time.perf_counter()
+    rows = []
+    for name, measure in MEASUREMENTS.items():
+        progress(f"measuring {name}")
+        rows.append(measure(name))
+    return Report(
+        precision=str(jnp.result_type(float)),
+        times=(float(CHECKED_TIMES[0]), float(CHECKED_TIMES[-1])),
+        accuracy=tuple(rows),
+        seconds=time.perf_counter() - start,
+    )

@@ -20,6 +20,7 @@ from .mixture import Mixture, fit_mixture
 from .networks import FieldNetwork, Network
 from .prior import is_compact
 from .score import Condition, frame_size, learn_condition
+from .tables import as_array
 
 # Data points for each Gaussian of a first guess, and the smallest time that its Gaussians stand
 # for, in units of the smallest time of the model: single points are not to be remembered.
@@ -29,7 +30,19 @@ _POINTS_EACH, _NARROWEST = 16, 5.0
 def checked_points(
     manifold: AbstractManifold, data: Any, owner: str, name: str = "data", at_least: int = 1
 ) -> Float[Array, "n ..."]:
-    """An array of points of a manifold, along the first axis."""
+    """An array of points of a manifold, along the first axis.
+
+    Args:
+        manifold: where the points are.
+        data: an array, a data frame, or rotations of scipy.
+        owner: the public function that is called, for messages.
+        name: of the argument, for messages.
+        at_least: how many points there must be.
+    """
+    try:
+        data = as_array(data, manifold)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{owner}: {name}: {error}") from error
     try:
         array = np.asarray(data)
     except Exception as error:

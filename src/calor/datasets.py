@@ -1,4 +1,4 @@
-"""Real data, read from the folder that the environment variable CALOR_DATA names, and made-up data.
+"""Real data, from the folder that CALOR_DATA names or from a package, and made-up data.
 
 calor ships no data.  `earth` reads the four sets of events on the globe that Mathieu and Nickel
 (2020) collected and De Bortoli et al. (2022) made a benchmark; `rotation_mixture` draws the mixture
@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from ._numerics import sinc
 from ._types import Key
 from .manifolds import SO3, Sphere
-from .tables import read_points
+from .tables import from_latitude_longitude, read_points
 
 EARTH = {"volcano": "volerup.csv", "quakes": "quakes_all.csv", "floods": "flood.csv"}
 EARTH["fires"] = "fire.csv"
@@ -99,3 +99,17 @@ class RotationMixture:
             return logsumexp(values) - jnp.log(len(self.means))
 
         return jax.jit(jax.vmap(one))(x)
+
+
+def airports() -> Float[np.ndarray, "n 3"]:
+    """Places of the world's airports with an IATA code, from the package `airportsdata`."""
+    try:
+        import airportsdata
+    except ImportError as error:
+        raise DataError(
+            "the airports come with the package airportsdata, which is not installed; run: "
+            "pip install 'calor[demo]'"
+        ) from error
+    found = airportsdata.load("IATA").values()
+    places = np.array([(airport["lat"], airport["lon"]) for airport in found])
+    return np.unique(from_latitude_longitude(places), axis=0)

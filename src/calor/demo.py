@@ -1,185 +1,161 @@
-"""What `calor demo` shows: a picture of heat kernels, and their errors against reference formulas.
+"""What `calor demo` does: a diffusion model of the world's airports, beside simpler models.
 
-The errors are measured when the demo runs (`accuracy`), in the precision JAX is set to.
+The airports are split at random into a part to train on, one to validate and one to test.  The
+diffusion model is fitted with the heat kernel of the sphere that a network solved; flow matching
+has the same network and budget.
 """
 
 import dataclasses
-import io
 import time
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from . import kernels, manifolds
-from .accuracy import CHECKED_TIMES, MEASUREMENTS, Accuracy, rounded
+from . import datasets
+from .density import fit_density
+from .diffusion import Diffusion, fit
+from .experiments._report import markdown
+from .flow import fit_flow
+from .kernels import heat_kernel
+from .manifolds import Sphere
+from .networks import Network
+from .training import Training
 
-# Times of the picture.  Heat spreads over each manifold at its own pace: the slowest modes decay
-# like exp(-2t) on the sphere, exp(-8t) on rotations and exp(-t) on the torus.
-SPHERE_TIMES = (0.02, 0.1, 0.4, 1.5)
-ROTATION_TIMES = (0.003, 0.02, 0.08, 0.4)
-TORUS_TIMES = (0.03, 0.2, 0.8, 2.5)
-_DRAWS = 700  # rotations drawn for each panel
+DIFFUSION = "diffusion, learned kernel"
+UNIFORM = -float(np.log(4 * np.pi))
+"""The log-density of the uniform law."""
+
+# Eyes above the Mediterranean and above Mexico: most airports are seen from one of them.
+_VIEWS = ((32.0, 12.0), (28.0, -98.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """How much the demo does."""
+
+    airports: int | None
+    """How many airports; all of them if None."""
+    network: Network
+    training: Training
+    pixels: int
+    """Of a side of a globe, at which the density is evaluated."""
+    draws: int
+
+
+FULL = Budget(None, Network(128), Training(400, 1024, validate_every=100), 45, 4000)
+QUICK = Budget(1500, Network(32, 2, 32), Training(60, 256, validate_every=60), 25, 500)
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """How well a model predicts airports that it has not seen."""
+
+    model: str
+    log_prob: float
+    """The mean log-density, in nats, in the area of the unit sphere."""
+    standard_error: float
+    seconds: float
+    """To fit it, compilation included."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
     """What the demo did."""
 
-    precision: str
-    times: tuple[float, float]
-    """Smallest and largest time at which errors were measured."""
-    accuracy: tuple[Accuracy, ...]
+    airports: int
+    test: int
+    """How many of them were put aside to test."""
+    scores: tuple[Score, ...]
     seconds: float
 
-    def table(self) -> str:
-        """The errors, as a Markdown table."""
-        rows = [
-            ("manifold", "log p", "score", "distances", "points", "seconds"),
-            ("---",) * 6,
-            *(
-                (
-                    row.manifold,
-                    f"{row.log_prob:.1e}",
-                    f"{row.score:.1e}",
-                    row.distances,
-                    str(row.points),
-                    f"{row.seconds:.1f}",
-                )
-                for row in self.accuracy
-            ),
-        ]
-        widths = [max(len(row[i]) for row in rows) for i in range(6)]
-        lines = [
-            "| "
-            + " | ".join(
-                ("-" * width if cell == "---" else cell.ljust(width))
-                for cell, width in zip(row, widths, strict=True)
-            )
-            + " |"
-            for row in rows
-        ]
-        return "\n".join(lines)
-
     def __str__(self) -> str:
+        rows = [
+            [
+                score.model,
+                f"{score.log_prob:.3f} ± {score.standard_error:.3f}",
+                f"{score.seconds:.0f} s",
+            ]
+            for score in self.scores
+        ]
+        rows.append(["uniform on the globe", f"{UNIFORM:.3f}", ""])
         return (
-            f"Largest errors of the exact kernels, {self.precision}, "
-            f"{self.times[0]:g} <= t <= {self.times[1]:g},\n"
-            "as |error| / (1 + |value|), against series, image sums and integrals in float64:\n\n"
-            f"{self.table()}"
+            f"{self.airports} airports of the world; log-likelihood of {self.test} that no model "
+            "has seen\n(nats each, higher is better):\n\n"
+            + markdown(["model", "log-likelihood", "fitted in"], rows)
         )
 
 
-def run(out: BinaryIO, progress: Callable[[str], None] = lambda message: None) -> Report:
-    """Draw the picture and measure the errors.
+def run(
+    budget: Budget, progress: Callable[[str], None] = lambda message: None
+) -> tuple[Report, Diffusion, Any]:
+    """Fit and score the models, and draw the diffusion model.
 
     Args:
-        out: file, open for writing, that receives the picture as PNG.
+        budget: `FULL` or `QUICK`.
         progress: called with a short message before each stage.
 
     Returns:
-        The measured errors and the time it took.
+        The scores, the diffusion model, and the figure.
     """
     start = time.perf_counter()
-    draw(out, progress)
-    rows = []
-    for name, measure in MEASUREMENTS.items():
-        progress(f"measuring {name}")
-        rows.append(measure(name))
-    return Report(
-        precision=str(jnp.result_type(float)),
-        times=(float(CHECKED_TIMES[0]), float(CHECKED_TIMES[-1])),
-        accuracy=tuple(rows),
-        seconds=time.perf_counter() - start,
-    )
+    progress("1/6  loading the airports and the learned heat kernel of the sphere")
+    points = datasets.airports()
+    if budget.airports is not None:
+        points = np.random.default_rng(0).permutation(points)[: budget.airports]
+    train, held, test = datasets.split(points, seed=0)
+    learned, exact = heat_kernel(Sphere(2), "pinn"), heat_kernel(Sphere(2), "exact")
+    chosen: dict = {"network": budget.network, "training": budget.training}
+    shared = {"key": jr.key(0), "validation": held}
+    fits = {
+        DIFFUSION: lambda: fit(learned, train, **shared, **chosen),
+        "flow matching": lambda: fit_flow(learned, train, **shared, **chosen),
+        "kernel density, one bandwidth": lambda: fit_density(exact, train, **shared),
+        "kernel density, adaptive": lambda: fit_density(exact, train, adaptive=True, **shared),
+    }
+    models, scores = {}, []
+    for number, (name, make) in enumerate(fits.items(), start=2):
+        progress(f"{number}/6  fitting and scoring: {name}")
+        begun = time.perf_counter()
+        models[name] = make()
+        seconds = time.perf_counter() - begun
+        values = np.asarray(models[name].log_prob(test), float)
+        error = float(values.std(ddof=1) / np.sqrt(len(values)))
+        scores.append(Score(name, float(values.mean()), error, round(seconds, 1)))
+    progress("6/6  drawing new airports, and the picture")
+    figure = draw(models[DIFFUSION], points, scores[0].log_prob, budget)
+    seconds = round(time.perf_counter() - start, 1)
+    report = Report(len(points), len(test), tuple(scores), seconds)
+    return report, models[DIFFUSION], figure
 
 
-# The picture.
+def draw(model: Diffusion, points: np.ndarray, typical: float, budget: Budget) -> Any:
+    """Data, draws of the model, and its log-density, on globes seen from two sides.
 
-
-def draw(out: BinaryIO, progress: Callable[[str], None] = lambda message: None) -> None:
-    """Draw the heat kernels of the sphere, of rotations and of the torus, as PNG."""
-    # Only the picture needs matplotlib.  `Figure` without pyplot: no window, no global state.
+    Args:
+        model: of points of the sphere.
+        points: the data.
+        typical: a usual log-density, in the middle of the colors.
+        budget: how many draws and pixels.
+    """
     from matplotlib.figure import Figure
 
     from . import plots
 
-    figure = Figure(figsize=(10, 6.95), dpi=160, facecolor="white")
-    panels = figure.subplots(3, len(SPHERE_TIMES))
-    figure.subplots_adjust(
-        left=0.135, right=0.915, top=0.955, bottom=0.045, wspace=0.08, hspace=0.17
-    )
+    samples = np.asarray(model.sample(budget.draws, key=jr.key(1)))
+    figure = Figure(figsize=(9.6, 6.8), dpi=150, layout="constrained")
+    limits = typical - 5, typical + 2.5
 
-    progress("drawing the sphere")
-    kernel = kernels.heat_kernel(manifolds.Sphere(2))
-    source, view = plots.view_from(38, -28)[2], plots.view_from(18, 0)
-    log_prob = _batched(kernel, source)
-    for axes, t in zip(panels[0], SPHERE_TIMES, strict=True):
-        plots.globe_density(axes, lambda x, t=t: np.exp(log_prob(t, x)), source, view)
+    def log_density(x):
+        return np.asarray(model.log_prob(x, tolerance=1e-2))
 
-    progress("drawing rotations")
-    kernel = kernels.heat_kernel(manifolds.SO3())
-    view = plots.view_from(np.rad2deg(np.arctan(np.sqrt(0.5))), 45)  # all three axes in front
-    keys = jr.split(jr.key(0), (len(ROTATION_TIMES), _DRAWS))
-    for axes, t, row in zip(panels[1], ROTATION_TIMES, keys, strict=True):
-        plots.globe_points(axes, _moved_axes(kernel, jnp.asarray(t), row), view)
-
-    progress("drawing the torus")
-    kernel = kernels.heat_kernel(manifolds.Torus(2))
-    source = np.deg2rad([-65.0, -40.0])  # the torsion angles of an alpha helix
-    log_prob = _batched(kernel, source)
-    for axes, t in zip(panels[2], TORUS_TIMES, strict=True):
-        plots.angle_map(axes, lambda x, t=t: np.exp(log_prob(t, x)), source)
-        axes.label_outer()
-
-    times = SPHERE_TIMES + ROTATION_TIMES + TORUS_TIMES
-    for axes, t in zip(panels.ravel(), times, strict=True):
-        axes.set_title(f"t = {t:g}", fontsize=10.5, color="#333333", pad=4)
-    names = (("Sphere", "$S^2$"), ("Rotations", "$SO(3)$"), ("Torus", "$T^2$"))
-    notes = ("density", f"{_DRAWS} draws", "density")
-    for row, (name, symbol), note in zip(panels, names, notes, strict=True):
-        box = row[0].get_position()
-        middle = (box.y0 + box.y1) / 2
-        figure.text(0.012, middle + 0.028, name, fontsize=12.5, weight="bold", va="center")
-        figure.text(0.012, middle - 0.006, symbol, fontsize=12, va="center")
-        figure.text(0.012, middle - 0.038, note, fontsize=9, va="center", color="#666666")
-    for row in panels[[0, 2]]:
-        box = row[-1].get_position()
-        bar = figure.add_axes((0.935, box.y0 + 0.15 * box.height, 0.011, 0.7 * box.height))
-        plots.color_bar(bar)
-    box = panels[1, -1].get_position()
-    for height, color, axis in zip((0.65, 0.5, 0.35), plots.AXIS_COLORS, "xyz", strict=True):
-        place = box.y0 + height * box.height
-        figure.text(0.935, place, f"{axis} axis", fontsize=9.5, color=color, va="center")
-    _save_small(figure, out)
-
-
-def _save_small(figure, out):
-    """Write a figure as PNG with a palette, a third of the size of one without."""
-    from PIL import Image  # matplotlib brings it
-
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    picture = Image.open(buffer).convert("RGB")
-    picture.quantize(256, kmeans=1, dither=Image.Dither.NONE).save(out, format="png", optimize=True)
-
-
-def _batched(kernel, source):
-    """The log-density as a function of a time and an array of points."""
-    log_prob = jax.jit(jax.vmap(kernel.log_prob, (None, 0, None)))
-    return lambda t, points: log_prob(t, rounded(points), rounded(source))
-
-
-@eqx.filter_jit
-def _moved_axes(kernel, t, keys):
-    """Where draws around the identity take the x, y and z axis: three arrays of unit vectors."""
-    rotations = kernel.manifold
-
-    def draw_matrix(key):
-        return rotations.to_matrix(kernel.sample(t, rotations.identity(), key=key))
-
-    return list(jnp.moveaxis(jax.vmap(draw_matrix)(keys), 2, 0))
+    for row, view in zip(figure.subplots(2, 3), _VIEWS, strict=True):
+        plots.globe(points, view=view, axes=row[0])
+        plots.globe(samples, view=view, axes=row[1])
+        detail: Any = {"pixels": budget.pixels, "limits": limits}
+        plots.globe(log_density=log_density, view=view, **detail, axes=row[2])
+    titles = f"{len(points)} airports", f"{len(samples)} draws of the model", "its log-density"
+    for axes, title in zip(figure.axes, titles, strict=False):
+        axes.set_title(title, fontsize=11, color="#333333")
+    return figure

@@ -1,4 +1,4 @@
-r"""Files of points: csv, npy and npz in, csv and npz out, with the line and the reason of an error.
+r"""Points at the door: files, data frames and rotations of scipy, with the row of an error.
 
 What columns mean depends on the manifold: on S^2 two columns are latitude and longitude in degrees
 and three are x, y, z; on SO(3) four are a quaternion (w, x, y, z), nine a matrix row by row, and
@@ -13,10 +13,12 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from ._atomic import replacing
 from .manifolds import SO3, AbstractManifold, Sphere, Torus
@@ -44,13 +46,43 @@ def read_points(
         degrees: whether Euler angles, or angles of a torus, are in degrees.
         array: which array of an .npz file; needed if it has several.
     """
-    known = isinstance(manifold, SO3) or (isinstance(manifold, Sphere) and manifold.dim == 2)
-    rows, name_row = _read(Path(path), array, choose=known)
+    rows, name_row = _read(Path(path), array, choose=_named(manifold))
     if rows.ndim > 2 and rows.shape[1:] != manifold.shape:
         rows = rows.reshape(len(rows), -1)
     points = _to_points(rows, manifold, euler, degrees, name_row)
     _check(points, manifold, name_row)
     return points
+
+
+def as_array(data: Any, manifold: AbstractManifold) -> Any:
+    """Rotations of scipy and data frames as arrays of points; anything else as it is.
+
+    The columns of a frame mean what those of a csv file do: latitude and longitude in degrees on
+    S^2, picked by their names if there are others.
+    """
+    found: Any = data
+    if isinstance(data, list | tuple) and data and all(isinstance(r, Rotation) for r in data):
+        found = Rotation.concatenate(data)
+    if isinstance(found, Rotation):
+        if not isinstance(manifold, SO3):
+            raise TypeError(f"rotations of scipy are points of SO3(), not of {manifold}.")
+        return np.atleast_2d(found.as_quat(scalar_first=True))
+    if not (hasattr(found, "columns") and hasattr(found, "to_numpy")):
+        return found
+    chosen = _columns([str(name).lower() for name in found.columns]) if _named(manifold) else []
+    frame = found[[found.columns[i] for i in chosen]] if chosen else found
+    try:
+        rows = np.asarray(frame.to_numpy(), float)
+    except (TypeError, ValueError) as error:
+        raise TableError(
+            f"the columns {list(frame.columns)} are not all numbers: {error}"
+        ) from error
+    return _to_points(rows, manifold, None, False, lambda row: f"row {row}")
+
+
+def _named(manifold):
+    """Whether columns for its points have names of their own."""
+    return isinstance(manifold, SO3) or (isinstance(manifold, Sphere) and manifold.dim == 2)
 
 
 def read_condition(

@@ -7,14 +7,15 @@ JAX and matplotlib are imported by the commands that need them, so `calor --help
 """
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
 from .. import __version__
-from . import demo, kernels, models, reproduce
-from ._shared import BAD_INPUT, DEFECT, INTERRUPTED, InputError, interrupts
+from . import bench, completion, demo, kernels, models, reproduce
+from ._shared import BAD_INPUT, DEFECT, DONE, INTERRUPTED, InputError, interrupts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return options.run(options)
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
+    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
     except KeyboardInterrupt:
         return _failure("interrupted", INTERRUPTED, debug)
     except (InputError, OSError) as error:
@@ -48,6 +52,13 @@ def _failure(message, code, debug):
         traceback.print_exc()
     print("calor:", " ".join(message.split()), file=sys.stderr)
     return code
+
+
+def _narrow(prog):
+    formatter = argparse.HelpFormatter(prog)
+    # argparse forgets that the names of commands are indented, and would wrap the longest.
+    formatter._action_max_length = 14
+    return formatter
 
 
 class _Parser(argparse.ArgumentParser):
@@ -66,11 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="calor",
         description="Heat kernels and diffusion models on Riemannian manifolds.",
-        epilog="Example: calor demo --out heat.png",
+        epilog="Example: calor demo",
+        formatter_class=_narrow,
         parents=[common],
     )
     parser.add_argument("--version", action="version", version=f"calor {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, kernels, models, reproduce):
+    for module in (demo, models, kernels, bench, reproduce, completion):
         module.add(commands, common)
     return parser

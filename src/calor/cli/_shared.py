@@ -1,6 +1,8 @@
 """What the commands share: errors of the user's input, Ctrl-C, files that are written whole."""
 
+import argparse
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -65,6 +67,54 @@ def input_errors():
         yield
     except (ValueError, TypeError, FloatingPointError) as error:
         raise InputError(str(error)) from error
+
+
+def whole(text: str) -> int:
+    """A whole number that is not negative, for argparse."""
+    return _number(text, 0)
+
+
+def positive(text: str) -> int:
+    """A whole number of at least one, for argparse."""
+    return _number(text, 1)
+
+
+def _number(text, at_least):
+    # Digits only: int() would take 1_000 and full-width digits as well.
+    if not (text.isascii() and text.isdecimal()) or int(text) < at_least:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number of at least {at_least}, got {text!r}"
+        )
+    return int(text)
+
+
+def readable(path: Path) -> Path:
+    """The path, if there is a file to read."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, not a file")
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path} may not be read: permission denied")
+    return path
+
+
+def check_ending(path: Path, endings: tuple[str, ...], option: str) -> None:
+    """Refuse a name that does not say which kind of file it is."""
+    if path.suffix.lower() not in endings:
+        *most, last = endings
+        known = f"{', '.join(most)} or {last}" if most else last
+        raise InputError(f"{option} must end in {known}, got {path}")
+
+
+def require(package: str, extra: str, what: str) -> None:
+    """Ask for an optional package before anything is computed."""
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise InputError(
+            f"{what} needs {package}, which is not installed; run: pip install 'calor[{extra}]'"
+        ) from error
 
 
 def writable(path: Path) -> Path:

@@ -3,7 +3,17 @@
 import json
 from pathlib import Path
 
-from ._shared import DONE, InputError, input_errors, keeping, unfinished, writable
+from ._shared import (
+    DONE,
+    InputError,
+    input_errors,
+    keeping,
+    progress,
+    readable,
+    unfinished,
+    whole,
+    writable,
+)
 
 
 def add(commands, common):
@@ -28,7 +38,7 @@ def _add_solve(commands, common):
         "manifold", help="sphere:N, so3, torus:N, hyperbolic:N, spd:N or euclidean:N"
     )
     solve.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
-    solve.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
+    solve.add_argument("--seed", type=whole, default=0, help="of the random numbers (default: 0)")
     solve.add_argument(
         "--recipe",
         choices=["default", "paper"],
@@ -59,7 +69,7 @@ def _add_check(commands, common):
         parents=[common],
     )
     check.add_argument("file", type=Path, help="a file written by calor solve")
-    check.add_argument("--seed", type=int, default=1, help="of the new points (default: 1)")
+    check.add_argument("--seed", type=whole, default=1, help="of the new points (default: 1)")
     check.add_argument("--json", action="store_true", help="print the measurements as JSON")
     check.set_defaults(run=_check)
 
@@ -67,6 +77,7 @@ def _add_check(commands, common):
 def _solve(options) -> int:
     out = writable(options.out)
     partial = unfinished(out, options.resume)
+    settings = _settings(options.set)
     with input_errors():
         import jax.random as jr
 
@@ -74,7 +85,6 @@ def _solve(options) -> int:
         from ..names import manifold_named
 
         manifold = manifold_named(options.manifold)
-        settings = _settings(options.set)
         make = recipes.paper if options.recipe == "paper" else recipes.default
         try:
             recipe = make(**settings)
@@ -106,7 +116,9 @@ def _settings(pairs):
 
 
 def _check(options) -> int:
-    with input_errors():
+    readable(options.file)
+    with progress() as show, input_errors():
+        show("starting JAX")
         import jax.random as jr
 
         from .. import checkpoint, validation
@@ -116,7 +128,9 @@ def _check(options) -> int:
             raise InputError(
                 f"{options.file} holds a model, not a kernel; calor check is for kernels"
             )
+        show("measuring residuals at new points")
         certificate = validation.certify_again(kernel, jr.key(options.seed))
+        show("comparing with the exact kernel, if there is one")
         errors = validation.against_exact(kernel, jr.key(options.seed))
     if options.json:
         rows = {"errors": errors} if errors else {}

@@ -3,7 +3,23 @@
 import json
 from pathlib import Path
 
-from ._shared import DONE, InputError, input_errors, keeping, replacing, unfinished, writable
+from ._shared import (
+    DONE,
+    InputError,
+    check_ending,
+    input_errors,
+    keeping,
+    positive,
+    progress,
+    readable,
+    replacing,
+    require,
+    unfinished,
+    whole,
+    writable,
+)
+
+_TABLES = (".csv", ".npy", ".npz")
 
 _MANIFOLDS = (
     "sphere:N, so3, torus:N, hyperbolic:N, spd:N, euclidean:N, or a product as so3*euclidean:3"
@@ -44,11 +60,20 @@ def _add_fit(commands, common):
     fit.add_argument("file", type=Path, help=_COLUMNS)
     fit.add_argument("--manifold", required=True, help=_MANIFOLDS)
     fit.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
-    fit.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
-    fit.add_argument("--steps", type=int, default=2000, help="of training (default: %(default)s)")
-    fit.add_argument("--batch", type=int, default=2048, help="points a step (default: %(default)s)")
-    fit.add_argument("--width", type=int, default=192, help="of the network (default: 192)")
-    fit.add_argument("--kernel", default="auto", help="auto, exact, pinn or short-time")
+    fit.add_argument("--seed", type=whole, default=0, help="of the random numbers (default: 0)")
+    fit.add_argument(
+        "--steps", type=positive, default=2000, help="of training (default: %(default)s)"
+    )
+    fit.add_argument(
+        "--batch", type=positive, default=2048, help="points a step (default: %(default)s)"
+    )
+    fit.add_argument("--width", type=positive, default=192, help="of the network (default: 192)")
+    fit.add_argument(
+        "--kernel",
+        choices=["auto", "exact", "pinn", "short-time"],
+        default="auto",
+        help="which heat kernel (default: %(default)s)",
+    )
     fit.add_argument("--flow", action="store_true", help="flow matching instead of diffusion")
     fit.add_argument("--labels", action="store_true", help="the condition is a label, not a number")
     fit.add_argument("--resume", action="store_true", help="go on from FILE.partial")
@@ -65,14 +90,15 @@ def _add_sample(commands, common):
         parents=[common],
     )
     sample.add_argument("file", type=Path, help="a file written by calor fit")
-    sample.add_argument("-n", type=int, help="how many (default: 1000, or one a condition)")
+    sample.add_argument("-n", type=positive, help="how many (default: 1000, or one a condition)")
     sample.add_argument("--out", type=Path, required=True, help="a .csv, .npy or .npz file")
     sample.add_argument(
-        "--plot", type=Path, metavar="PNG", help="draw them as well (S^2, SO(3), T^2)"
+        "--plot", type=Path, metavar="PNG", help="draw them as well (S^2, SO(3), T^2, SPD)"
     )
-    sample.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
-    sample.add_argument("--steps", type=int, default=200, help="of generation (default: 200)")
+    sample.add_argument("--seed", type=whole, default=0, help="of the random numbers (default: 0)")
+    sample.add_argument("--steps", type=positive, default=200, help="of generation (default: 200)")
     sample.add_argument("--condition", metavar="FILE", help="numbers or labels, a row each point")
+    sample.add_argument("--json", action="store_true", help="print the result as JSON")
     sample.set_defaults(run=_sample)
 
 
@@ -92,9 +118,11 @@ def _add_score(commands, common):
 
 
 def _fit(options) -> int:
+    _check_tables(options, options.file)
     out = writable(options.out)
     partial = unfinished(out, options.resume)
-    with input_errors():
+    with progress() as show, input_errors():
+        show("starting JAX")
         import jax.random as jr
 
         from .. import diffusion, flow, kernels, networks, training
@@ -105,6 +133,7 @@ def _fit(options) -> int:
         if len(points) < 10:
             raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
         run = flow.fit_flow if options.flow else diffusion.fit
+        show(f"fitting {len(points)} points of {manifold}")
         with keeping(partial):
             model = run(
                 kernels.heat_kernel(manifold, options.kernel),
@@ -135,6 +164,13 @@ def _fit(options) -> int:
             f"Saved: {options.out}"
         )
     return DONE
+
+
+def _check_tables(options, path):
+    """Refuse files that cannot be read before JAX is imported."""
+    check_ending(readable(path), _TABLES, "a table of points")
+    if options.condition:
+        check_ending(readable(Path(options.condition)), _TABLES, "--condition")
 
 
 def _points(options, path, manifold, labels):
@@ -168,15 +204,17 @@ def _has_labels(model):
 
 
 def _sample(options) -> int:
-    out = writable(options.out)
-    if out.suffix not in (".csv", ".npy", ".npz"):
-        raise InputError(f"--out must end in .csv, .npy or .npz, got {options.out}")
-    plot = None
+    check_ending(options.out, _TABLES, "--out")
+    readable(options.file)
+    out, plot = writable(options.out), None
+    if options.condition:
+        check_ending(readable(Path(options.condition)), _TABLES, "--condition")
     if options.plot:
+        check_ending(options.plot, (".png",), "--plot")
         plot = writable(options.plot)
-        if plot.suffix != ".png":
-            raise InputError(f"--plot must end in .png, got {options.plot}")
-    with input_errors():
+        require("matplotlib", "demo", "a picture")
+    with progress() as show, input_errors():
+        show("starting JAX")
         import jax.random as jr
         import numpy as np
 
@@ -189,35 +227,41 @@ def _sample(options) -> int:
         count = options.n
         if count is None:
             count = 1000 if condition is None else len(condition)
+        show(f"drawing {count} points of {model.manifold}")
         points = np.asarray(
             model.sample(count, condition=condition, key=jr.key(options.seed), steps=options.steps)
         )
         tables.write_points(out, points, model.manifold)
         if plot is not None:
             _plot(plot, points, model.manifold)
+    if options.json:
+        report = {"file": str(options.out), "points": count, "manifold": str(model.manifold)}
+        report |= {"picture": str(options.plot)} if plot else {}
+        print(json.dumps(report, indent=2))
+        return DONE
     print(f"Saved: {options.out}" + (f" and {options.plot}" if plot else ""))
     return DONE
 
 
 def _plot(path, points, manifold):
-    try:
-        from .. import plots
-    except ImportError as error:
-        raise InputError(
-            "a picture needs matplotlib, which is not installed; run: pip install 'calor[demo]'"
-        ) from error
+    from .. import plots
+
     figure = plots.points(points, manifold)
     with replacing(path) as file:
         figure.savefig(file, format="png", dpi=160)
 
 
 def _score(options) -> int:
+    readable(options.file)
+    _check_tables(options, options.points)
     out = writable(options.out) if options.out else None
-    with input_errors():
+    with progress() as show, input_errors():
+        show("starting JAX")
         import numpy as np
 
         model = _load_model(options.file)
         points, condition = _points(options, options.points, model.manifold, _has_labels(model))
+        show(f"following the flow of {len(points)} points")
         values = np.asarray(model.log_prob(points, condition=condition))
     mean = float(values.mean())
     error = float(values.std() / np.sqrt(len(values)))

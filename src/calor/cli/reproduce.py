@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from ._shared import DONE, InputError, input_errors
+from ._shared import DONE, InputError, input_errors, positive
 
 _EXPERIMENTS = ("earth", "so3")
 
@@ -24,7 +24,9 @@ def add(commands, common):
     reproduce.add_argument("experiment", choices=_EXPERIMENTS)
     reproduce.add_argument("--only", nargs="+", metavar="NAME", help="some of its data sets")
     reproduce.add_argument("--budget", choices=["quick", "default", "full"], default="default")
-    reproduce.add_argument("--seeds", type=int, help="how many splits (default: by the budget)")
+    reproduce.add_argument(
+        "--seeds", type=positive, help="how many splits (default: by the budget)"
+    )
     reproduce.add_argument("--out", type=Path, default=Path("results"), help="a folder")
     reproduce.add_argument("--json", action="store_true", help="print the results as JSON")
     reproduce.set_defaults(run=_reproduce)

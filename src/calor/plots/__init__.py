@@ -1,0 +1,66 @@
+"""Pictures of points, densities, kernels and models, with matplotlib.
+
+Every function returns a figure, and draws on `axes` if they are given.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+except ImportError as error:
+    raise ImportError(
+        "calor.plots needs matplotlib, which is not installed; run: pip install 'calor[demo]'"
+    ) from error
+
+from ..manifolds import SO3, SPD, AbstractManifold, Sphere, Submanifold, Torus
+from ._angles import angles as angles
+from ._curves import certificate as certificate
+from ._curves import histories as histories
+from ._matrices import ellipses as ellipses
+from ._matrices import ellipsoids as ellipsoids
+from ._matrices import spectra as spectra
+from ._rotations import rotation_density as rotation_density
+from ._rotations import rotations as rotations
+from ._sphere import globe as globe
+from ._sphere import world as world
+from ._sphere import world_map as world_map
+from ._style import AXIS_COLORS as AXIS_COLORS
+from ._style import COLORS as COLORS
+from ._style import color_bar as color_bar
+from ._surfaces import surface as surface
+
+
+def points(
+    values: Any, manifold: AbstractManifold, axes: Axes | Sequence[Axes] | None = None
+) -> Figure:
+    """Points of a manifold, in the way that suits it.
+
+    S^2 as a map, SO(3) by where axes go, T^2 as angles, SPD(2) and SPD(3) as ellipses and
+    ellipsoids, SPD(n) by eigenvalues, a `Submanifold` of R^3 as a surface.
+
+    Args:
+        values: points along the first axis.
+        manifold: where they are.
+        axes: where to draw; by default a new figure.
+
+    Returns:
+        The figure.
+    """
+    drawn: Any = axes
+    if isinstance(manifold, Sphere) and manifold.dim == 2:
+        return world_map(values, title=f"{len(values)} points", axes=drawn)
+    if isinstance(manifold, SO3):
+        return rotations(values, axes=drawn)
+    if isinstance(manifold, Torus) and manifold.dim == 2:
+        return angles(values, axes=drawn)
+    if isinstance(manifold, SPD) and manifold.size > 1:
+        draw = {2: ellipses, 3: ellipsoids}.get(manifold.size, spectra)
+        return draw(values, axes=drawn)
+    if isinstance(manifold, Submanifold) and manifold.shape == (3,) and manifold.dim == 2:
+        return surface(manifold, values, title=f"{len(values)} points", axes=drawn)
+    raise ValueError(
+        f"points of {manifold} cannot be drawn; those of S^2, SO(3), T^2, SPD(n) and of surfaces "
+        "in R^3 can."
+    )

@@ -1,0 +1,128 @@
+"""`calor.sklearn.DiffusionDensity`: a diffusion model as an estimator of scikit-learn."""
+
+from typing import Any
+
+import jax.random as jr
+import numpy as np
+
+try:
+    from sklearn.base import BaseEstimator, DensityMixin
+    from sklearn.utils.validation import check_is_fitted
+except ImportError as error:
+    raise ImportError(
+        "calor.sklearn needs scikit-learn, which is not installed; run: "
+        "pip install 'calor[sklearn]'"
+    ) from error
+
+from .diffusion import Diffusion, fit
+from .flow import Flow, fit_flow
+from .heat import AbstractHeatKernel
+from .kernels import heat_kernel
+from .manifolds import AbstractManifold
+from .names import manifold_named
+from .networks import Network
+from .training import Training
+
+
+class DiffusionDensity(DensityMixin, BaseEstimator):
+    """The density of points of a manifold, by a diffusion model.
+
+    Cross-validation and grid search work as for every density estimator: `score` is the mean
+    log-likelihood, the higher the better.
+
+    After `fit`, `model_` is the `calor.Diffusion` (or `calor.Flow`) itself.
+    """
+
+    def __init__(
+        self,
+        manifold: str | AbstractManifold = "sphere:2",
+        *,
+        kernel: str | AbstractHeatKernel = "auto",
+        flow: bool = False,
+        steps: int = 2000,
+        batch: int = 2048,
+        learning_rate: float = 5e-3,
+        width: int = 192,
+        depth: int = 4,
+        t_min: float | None = None,
+        validation: float = 0.1,
+        random_state: int = 0,
+    ):
+        """Settings of the fit; everything else is as in `calor.fit`.
+
+        Args:
+            manifold: where the points are, by name, such as `"sphere:2"`, or the manifold itself.
+            kernel: which heat kernel, as for `calor.heat_kernel`, or the kernel itself.
+            flow: flow matching instead of diffusion.
+            steps: of training.
+            batch: points a step.
+            learning_rate: of training.
+            width: of the network.
+            depth: of the network.
+            t_min: the smallest time.
+            validation: the fraction of the data that is put aside for early stopping.
+            random_state: the seed of the random numbers.
+        """
+        self.manifold = manifold
+        self.kernel = kernel
+        self.flow = flow
+        self.steps = steps
+        self.batch = batch
+        self.learning_rate = learning_rate
+        self.width = width
+        self.depth = depth
+        self.t_min = t_min
+        self.validation = validation
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> "DiffusionDensity":
+        """Fit the model.
+
+        Args:
+            X: points along the first axis: an array of NumPy or JAX, a data frame, or rotations of
+                scipy.
+            y: not used.
+        """
+        kernel = self.kernel
+        if not isinstance(kernel, AbstractHeatKernel):
+            manifold = self.manifold
+            if isinstance(manifold, str):
+                manifold = manifold_named(manifold)
+            kernel = heat_kernel(manifold, kernel)
+        run = fit_flow if self.flow else fit
+        self.model_: Diffusion | Flow = run(
+            kernel,
+            X,
+            key=jr.key(self.random_state),
+            validation=self.validation,
+            network=Network(width=self.width, depth=self.depth),
+            training=Training(
+                self.steps,
+                self.batch,
+                learning_rate=self.learning_rate,
+                validate_every=min(self.steps, 200),
+            ),
+            t_min=self.t_min,
+            progress=False,
+        )
+        return self
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """The log-density of each point, in the Riemannian volume."""
+        check_is_fitted(self)
+        return np.asarray(self.model_.log_prob(X))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean log-density of points."""
+        return float(np.mean(self.score_samples(X)))
+
+    def sample(self, n_samples: int = 1, random_state: int | None = None) -> np.ndarray:
+        """Draw points.
+
+        Args:
+            n_samples: how many.
+            random_state: a seed; by default the one of the estimator.
+        """
+        check_is_fitted(self)
+        seed = self.random_state if random_state is None else random_state
+        return np.asarray(self.model_.sample(n_samples, key=jr.key(seed)))
