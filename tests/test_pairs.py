@@ -37,10 +37,14 @@ def test_early_it_is_the_gaussian_of_the_chord_and_late_the_uniform_law():
     manifold = ellipsoid()
     form = PairForm(manifold, 1.5, 1e-3, (0.0, 0.0, 0.0), 1.0)  # the network has no say
     network = form.network(jr.key(0), (8, 8))
-    x, x0 = jnp.array([0.1, 0.2, 0.3]), jnp.array([0.15, 0.2, 0.25])
+    x, x0 = map(manifold.project, jnp.array([[0.1, 0.2, 1.3], [0.2, 0.2, 1.25]]))
     t, c = jnp.asarray(1e-4), jnp.asarray(2.5)
     found = form(network, c, t, x, x0, t, 2 * t) - c
-    wanted = -jnp.sum((x - x0) ** 2) / (4 * t) - jnp.log(4 * jnp.pi * t)
+    normals = jnp.stack([x, x0]) / jnp.asarray(AXES) ** 2
+    normals = normals / jnp.linalg.norm(normals, axis=1, keepdims=True)
+    square = jnp.sum((x - x0) ** 2) + jnp.mean((normals @ (x - x0)) ** 2) / 3
+    np.testing.assert_allclose(square, manifold.dist(x, x0) ** 2, rtol=1e-5)  # the chord: 1e-3
+    wanted = -square / (4 * t) - jnp.log(4 * jnp.pi * t)
     np.testing.assert_allclose(found, wanted, rtol=1e-3)
     late = jnp.asarray(40.0)
     np.testing.assert_allclose(form(network, c, late, x, x0, late / 2, late), 0.0, atol=1e-6)

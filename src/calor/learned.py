@@ -120,6 +120,8 @@ class LearnedKernel(AbstractHeatKernel):
         keys = jr.split(random_key(key, str(self)), positive_integer(draws, "draws", str(self)))
         if not isinstance(self.law, GeodesicLaw) or float(t) < self.t0:
             return None
+        if not self.manifold.is_compact:  # pyright: ignore
+            return None
         paths, chances = jax.jit(jax.vmap(lambda key: self._path(t, x0, key)))(keys)
         return ChainReport(float(jnp.mean(chances)), _CORRECTIONS, effective_size(paths))
 
@@ -129,14 +131,17 @@ class LearnedKernel(AbstractHeatKernel):
         return path[-1], jnp.mean(chances)
 
     def _path(self, t, x0, key):
-        """Brownian motion in steps, then a few steps of Metropolis' rule, which are returned."""
+        """Brownian motion in steps, then a few steps of Metropolis' rule, which are returned.
+
+        On a manifold that is not compact no rule: it would lead to where the network knows nothing.
+        """
         key_start, key_walk = jr.split(key)
         start = geodesic_walk(self.manifold, t, x0, key_start)  # pyright: ignore
         value = lambda x: self.solution.log_prob(t, x, x0)
-        scale = t
-        if self.manifold.is_compact:  # pyright: ignore
-            # Steps as wide as the kernel, but not much longer than the manifold is wide.
-            scale = jnp.minimum(t, self.manifold._width**2 / 8)  # pyright: ignore
+        if not self.manifold.is_compact:  # pyright: ignore
+            return start[None], jnp.ones(1, start.dtype)
+        # Steps as wide as the kernel, but not much longer than the manifold is wide.
+        scale = jnp.minimum(t, self.manifold._width**2 / 8)  # pyright: ignore
         return metropolis_path(self.manifold, value, scale, start, key_walk, _CORRECTIONS)
 
     def _compare(self, t, x, sources):

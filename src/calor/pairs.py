@@ -4,13 +4,17 @@ No isometry carries x0 to an origin, so a network sees the pair.  It is symmetri
 construction, since it sees their middle m = (x + x0)/2 and the products of the entries of the chord
 z = L(m)^T (x - x0), with L L^T the ambient metric.  As `Settling` on symmetric spaces,
 
-    log p = -c + w(t) [ base(t, |z|) + N(t, m, z z^T) ],
-    w = lambda / (4 (e^(lambda t) - 1)),    base = -|z|^2 - 2 n t log 4 pi t + 4 c t,
+    log p = -c + w(t) [ base + N(t, m, z z^T, q, a) ],
+    w = lambda / (4 (e^(lambda t) - 1)),    base = -|z|^2 - q/3 - 2 n t log 4 pi t + 4 c t,
 
 so that N is of order one: at first it turns the chord into the distance, at last it is the first
-eigenfunctions.  The constant c is the logarithm of the volume.  At early times any guess of it will
-do; at late times vol p has the mean one over the manifold, and tells it.  On a manifold that is not
-compact lambda = 0 and w = 1/4t; c plays no role.
+eigenfunctions.  q is the mean of the squares of the normal parts of z at both ends: it tells how
+much the manifold bends below the chord, and |z|^2 + q/3 is the squared distance on spheres up to
+the sixth order in |z|.  a = tr(P P0) compares the tangent planes.
+
+The constant c is the logarithm of the volume.  At early times any guess of it will do; at late
+times vol p has the mean one over the manifold, and tells it.  On a manifold that is not compact
+lambda = 0 and w = 1/4t; c plays no role.
 """
 
 import equinox as eqx
@@ -43,7 +47,8 @@ class PairForm(eqx.Module):
     def network(self, key: Key, widths: tuple[int, ...]) -> SetNetwork:
         """A random network: one item in one group, so a perceptron."""
         size = self.manifold.shape[0]
-        network = set_network(key, size + size * (size + 1) // 2, 1, 1, widths[:1], widths[1:])
+        features = size + size * (size + 1) // 2 + (0 if self.manifold.constraint is None else 2)
+        network = set_network(key, features, 1, 1, widths[:1], widths[1:])
         return eqx.tree_at(lambda n: n.out.weight, network, 0.3 * network.out.weight)
 
     def weight(self, t: Scalar) -> Scalar:
@@ -61,15 +66,30 @@ class PairForm(eqx.Module):
 
     def chord(self, x: Point, x0: Point) -> Float[Array, " N"]:
         """x - x0, with the length that the metric in the middle between them gives it."""
+        return self._measured((x + x0) / 2, x - x0)
+
+    def _measured(self, middle, v):
+        """L^T v, with L L^T the metric in the middle."""
         metric = self.manifold.metric
         if metric is None:
-            return x - x0
-        # Rows of the lower factor L, of which L^T (x - x0) is a sum.
-        rows = cholesky_rows(metric((x + x0) / 2))
+            return v
+        rows = cholesky_rows(metric(middle))
         size = len(rows)
-        return jnp.stack(
-            [sum(rows[i][j] * (x - x0)[i] for i in range(j, size)) for j in range(size)]
-        )
+        return jnp.stack([sum(rows[i][j] * v[i] for i in range(j, size)) for j in range(size)])
+
+    def bend(self, x: Point, x0: Point) -> tuple[Scalar, Scalar]:
+        """q and a, how the manifold turns between the points."""
+        first, second = self.manifold._projector(x), self.manifold._projector(x0)
+        middle, v = (x + x0) / 2, x - x0
+        normal = [self._measured(middle, v - projector @ v) for projector in (first, second)]
+        return sum(w @ w for w in normal) / 2, jnp.sum(first * second.T)  # pyright: ignore
+
+    def squared_distance(self, x: Point, x0: Point) -> Scalar:
+        """|z|^2 + q/3, about the squared distance of points that are not far from each other."""
+        chord = self.chord(x, x0)
+        if self.manifold.constraint is None:
+            return chord @ chord
+        return chord @ chord + self.bend(x, x0)[0] / 3
 
     def __call__(
         self,
@@ -85,10 +105,16 @@ class PairForm(eqx.Module):
         chord, n = self.chord(x, x0), self.manifold.dim
         i, j = np.triu_indices(len(x))
         middle = ((x + x0) / 2 - jnp.asarray(self.centre, x.dtype)) / self.spread
-        items = jnp.concatenate([middle, chord[i] * chord[j] / (4 * self.width**2)])
+        items = [middle, chord[i] * chord[j] / (4 * self.width**2)]
+        square = chord @ chord
+        if self.manifold.constraint is not None:
+            q, a = self.bend(x, x0)
+            items.append(jnp.stack([q / self.width**2, a - n + 1]))
+            square = square + q / 3
+        items = jnp.concatenate(items)
         inside = 2 * jnp.log(t / start) / jnp.log(end / start) - 1
         value = network(items[None], jnp.ones((1, 1), x.dtype), inside[None])
-        base = -chord @ chord - 2 * n * t * jnp.log(4 * jnp.pi * t) + 4 * c * t
+        base = -square - 2 * n * t * jnp.log(4 * jnp.pi * t) + 4 * c * t
         return self.weight(t) * (base + self.width**2 * value)
 
 

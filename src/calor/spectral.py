@@ -90,7 +90,7 @@ class SpectralKernel(AbstractHeatKernel):
         def log_series(y):
             return jnp.log(self._lifted(self.functions(y) @ source, x0, source))
 
-        return calculus.gradient(log_series, x, self.manifold.frame(x))
+        return calculus.gradient(log_series, x, self.manifold.orthonormal(x))
 
     def _log_prob(self, t, x, x0):
         return self._joined(self.law._log_prob, self._log_series, t, x, x0)
@@ -137,7 +137,7 @@ class SpectralKernel(AbstractHeatKernel):
             * jnp.exp(-self.eigenvalues * t)
             * (self.functions(x0) @ self.coefficients)
         )
-        frame = manifold.frame(x)
+        frame = manifold.orthonormal(x)
         slopes, laplacians = derivatives(self.functions, x, frame, manifold.coordinate_laplacian(x))
         values = self.functions(x)
         p, change = values @ source, values @ rate
@@ -236,7 +236,9 @@ def _weights(manifold, functions, points, start):
     """The smallest change of the weights that makes integrals of Laplacians vanish."""
 
     def laplacians(x):
-        return derivatives(functions, x, manifold.frame(x), manifold.coordinate_laplacian(x))[1]
+        return derivatives(functions, x, manifold.orthonormal(x), manifold.coordinate_laplacian(x))[
+            1
+        ]
 
     values = np.asarray(jax.jit(lambda p: jax.lax.map(laplacians, p, batch_size=_BATCH))(points))
     values = values[:, 1:] / np.linalg.norm(values[:, 1:], axis=0)
@@ -253,7 +255,7 @@ def _eigenfunctions(manifold, functions, points, weights):
 
     def values_and_slopes(x):
         along = jax.vmap(lambda e: jax.jvp(functions, (x,), (e,))[1])
-        return functions(x), along(manifold.frame(x))
+        return functions(x), along(manifold.orthonormal(x))
 
     run = jax.jit(lambda p: jax.lax.map(values_and_slopes, p, batch_size=_BATCH))
     values, slopes = map(np.asarray, run(points))

@@ -6,7 +6,7 @@ into windows, each starting where the one before ends.  What is different:
 * The network sees both points (`calor.pairs`), and the equation is asked to hold at pairs: x0
   uniform, x the end of a short random walk from it, or uniform too.
 * The initial law comes from shooting geodesics (`calor.geodesics`).  It is fitted as far as they
-  are shortest; beyond, log p may exceed the Gaussian of the chord by little and no more.
+  are shortest; beyond, log p may exceed a Gaussian of about the distance by little and no more.
 * The volume is not known.  Once the kernel has spread, its mean over the manifold tells it.
 * If isometries g are declared, log p(t, gx | gx0) = log p(t, x | x0) is asked for as well.
 
@@ -29,9 +29,9 @@ from ..manifolds import Submanifold
 from ..pairs import PairForm, PairSolution
 from .base import AbstractRecipe, check_times
 
-# Beyond where it is fitted log p may exceed the Gaussian of the chord by this much.
+# Beyond where it is fitted log p may exceed a Gaussian of about the distance by this much.
 _EXCESS = 1.5
-# How fast rows lose weight with the depth chord^2/4t in the tail.
+# How fast rows lose weight with the depth dist^2/4t in the tail.
 _FALL = 2
 # The scale of the second order in time, 0.011 (t R / 2)^2 on the sphere, is below 1e-3 here.
 _CURVED = 0.6
@@ -250,7 +250,7 @@ def _pairs(manifold, t, key):
 
 
 def _depth(form, t, x, x0):
-    return jnp.sum(form.chord(x, x0) ** 2) / (4 * t)
+    return form.squared_distance(x, x0) / (4 * t)
 
 
 @eqx.filter_jit
