@@ -31,6 +31,8 @@ from .solutions import AbstractSolution, RadialSolution, coordinate_count
 _T_MIN = 1e-3
 # Steps of Metropolis' rule after a random walk in small steps.
 _CORRECTIONS = 8
+# How much shorter than the kernel is wide these steps are, squared.
+_SHORT = 8
 
 
 class PoorKernelWarning(UserWarning):
@@ -140,8 +142,9 @@ class LearnedKernel(AbstractHeatKernel):
         value = lambda x: self.solution.log_prob(t, x, x0)
         if not self.manifold.is_compact:  # pyright: ignore
             return start[None], jnp.ones(1, start.dtype)
-        # Steps as wide as the kernel, but not much longer than the manifold is wide.
-        scale = jnp.minimum(t, self.manifold._width**2 / 8)  # pyright: ignore
+        # Short steps, which repair what the walk does wrong.  Wide ones would find places that are
+        # near as the crow flies but far along the manifold, where the network may be too high.
+        scale = jnp.minimum(t, self.manifold._width**2 / 8) / _SHORT  # pyright: ignore
         return metropolis_path(self.manifold, value, scale, start, key_walk, _CORRECTIONS)
 
     def _compare(self, t, x, sources):
