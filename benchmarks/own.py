@@ -88,11 +88,12 @@ def rotations():
 
 
 def quaternion(x):
-    """Of a rotation matrix (9,) that is no half turn."""
+    """Of a rotation matrix (9,): the largest column of 4 q q^T."""
     r = x.reshape(3, 3)
-    w = jnp.sqrt(1 + jnp.trace(r)) / 2
-    axis = jnp.stack([r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]]) / (4 * w)
-    q = jnp.concatenate([w[None], axis])
+    turn = jnp.stack([r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]])
+    block = r + r.T + (1 - jnp.trace(r)) * jnp.eye(3)
+    products = jnp.block([[1 + jnp.trace(r), turn[None]], [turn[:, None], block]])
+    q = products[:, jnp.argmax(jnp.diag(products))]
     return q / jnp.linalg.norm(q)
 
 
