@@ -45,7 +45,7 @@ class Budget:
 
 
 FULL = Budget(None, Network(128), Training(400, 1024, validate_every=100), 45, 4000)
-QUICK = Budget(1500, Network(32, 2, 32), Training(60, 256, validate_every=60), 25, 500)
+QUICK = Budget(1500, Network(32, 2, 32), Training(60, 256, validate_every=60), 17, 300)
 
 
 @dataclasses.dataclass(frozen=True)
