@@ -239,6 +239,8 @@ def test_what_cannot_be_solved_is_said_at_once():
     plane = calor.Submanifold(None, 2, lambda x: jnp.eye(2) / x[1] ** 2)
     with pytest.raises(ValueError, match="not known to be compact"):
         solve_spectral(plane, key=jr.key(0))
+    with pytest.raises(ValueError, match="say where its kernel is needed"):
+        calor.heat_kernel(plane, key=jr.key(0))
     with pytest.raises(ValueError, match="has no method 'spectral'; it has 'short-time'"):
         calor.heat_kernel(plane, "spectral", key=jr.key(0))
 

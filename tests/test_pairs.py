@@ -9,6 +9,7 @@ from surfaces import Ellipsoid
 from test_own_manifold import AXES, ellipsoid, relative, sphere, torus
 
 import calor
+from calor import geodesics
 from calor.geodesics import shortest_radius
 from calor.pairs import PairForm, PairSolution
 from calor.recipes import Done
@@ -141,6 +142,12 @@ def test_geodesics_are_shortest_up_to_half_of_a_closed_one(manifold, radius):
         radius = 4 * manifold._width
     found = shortest_radius(manifold, jr.key(0))
     assert radius - 0.15 * manifold._width < found < radius + 0.25 * manifold._width
+
+
+def test_a_single_geodesic_is_shortest_up_to_its_conjugate_point(monkeypatch):
+    for name in ("_SOURCES", "_RAYS", "_STRETCHED"):  # no other one to find a shorter way by
+        monkeypatch.setattr(geodesics, name, 1)
+    assert np.pi - 0.3 < shortest_radius(SPHERE, jr.key(0)) < np.pi + 0.1
 
 
 def test_effective_size_counts_independent_states():

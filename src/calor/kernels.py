@@ -73,7 +73,7 @@ def heat_kernel(
     builders = _builders(manifold, cache)
     if method == "auto":
         if isinstance(manifold, Submanifold) and key is not None:
-            return _best_solved(builders, key)
+            return _best_solved(manifold, builders, key)
         method = _best(manifold, builders, key)
     if not isinstance(method, str) or method not in builders:
         known = ", ".join(repr(name) for name in builders)
@@ -91,7 +91,7 @@ def _best(manifold, builders, key):
     return "short-time"
 
 
-def _best_solved(builders, key):
+def _best_solved(manifold, builders, key):
     """The series if it is good, else what its certificate or that of the network says is better."""
     solved = []
     for method in ("spectral", "pinn"):
@@ -101,7 +101,13 @@ def _best_solved(builders, key):
             solved.append((error, method, kernel))
             if error < _GOOD:
                 break
-    return min(solved)[2] if solved else builders["short-time"](key)
+    if not solved:
+        raise ValueError(
+            f"heat_kernel: {manifold} is an open set, which is not compact: say where its kernel "
+            "is needed, as in Submanifold(None, n, metric, around=points), or ask for 'short-time', "
+            "which is good for small t."
+        )
+    return min(solved)[2]
 
 
 def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str, _Builder]:

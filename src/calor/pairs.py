@@ -28,7 +28,7 @@ from ._numerics import cholesky_rows
 from ._types import Key, Point, Scalar
 from .manifolds import Submanifold
 from .networks import SetNetwork, set_network
-from .solutions import AbstractSolution, Terms
+from .solutions import AbstractSolution, Terms, in_window
 
 
 class PairForm(eqx.Module):
@@ -132,11 +132,7 @@ class PairSolution(AbstractSolution):
 
     def log_prob(self, t, x, x0):
         """log p."""
-        edges = jnp.asarray(self.edges, t.dtype)
-        index = jnp.sum(t > edges[1:-1])
-        network = jax.tree.map(lambda a: a[index].astype(t.dtype), self.networks)
-        c = self.constants[index].astype(t.dtype)
-        ends = edges[index], edges[index + 1]
+        (network, c), ends = in_window(self.edges, (self.networks, self.constants), t)
         return self.form(network, c, t, x, x0, *ends) - c
 
     def score(self, t, x, x0):

@@ -24,6 +24,7 @@ time to the next.
 from abc import abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -194,6 +195,16 @@ def _items(manifold, y):
     return manifold.invariants(y), jnp.asarray(manifold.grouping(), y.dtype)
 
 
+def in_window(
+    edges: tuple[float, ...], stacked: Any, t: Scalar
+) -> tuple[Any, tuple[Scalar, Scalar]]:
+    """Of arrays with a row for each window of time those of the window of t, and its ends."""
+    ends = jnp.asarray(edges, t.dtype)
+    index = jnp.sum(t > ends[1:-1]) if len(edges) > 2 else 0
+    chosen = jax.tree.map(lambda a: a[index].astype(t.dtype), stacked)
+    return chosen, (ends[index], ends[index + 1])
+
+
 class RadialSolution(AbstractSolution):
     """A solution in kernel coordinates y, with one network for each window of time."""
 
@@ -211,13 +222,11 @@ class RadialSolution(AbstractSolution):
         return self.form.base(t, y) + self._correction(t, y)
 
     def _correction(self, t, y):
-        windows = len(self.edges) - 1
-        edges = jnp.asarray(self.edges, t.dtype)
-        index = jnp.sum(t > edges[1:-1]) if windows > 1 else 0
-        network = jax.tree.map(lambda a: a[index].astype(t.dtype), self.networks)
-        start, end = edges[index], edges[index + 1]
+        (network, log_masses), (start, end) = in_window(
+            self.edges, (self.networks, self.log_masses), t
+        )
         correction = self.form.correction(network, t, y, start, end)
-        first, last = self.log_masses[index].astype(t.dtype)
+        first, last = log_masses
         fraction = jnp.clip((t - start) / (end - start), 0.0, 1.0)
         return correction - (first + fraction * (last - first))
 

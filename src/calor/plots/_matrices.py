@@ -9,11 +9,10 @@ from matplotlib.patches import Ellipse
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from ._globe import view_from
-from ._style import AXIS_COLORS, Groups, named, open_frame, panels, set_title
+from ._style import AXIS_COLORS, Groups, brightness, named, open_frame, panels, set_title
 
 # No more matrices are drawn in one panel, and the side of an ellipsoid in pixels.
 _MOST, _TILE = 64, 96
-_LIGHT = np.array([-0.45, 0.6, 0.66])
 
 
 def ellipses(groups: Groups, *, axes: Axes | Sequence[Axes] | None = None) -> Figure:
@@ -153,7 +152,7 @@ def _ellipsoid(matrix):
     depth = (np.sqrt(np.maximum(inside, 0)) - b) / a
     normals = np.stack([right, up, depth], axis=-1) @ inverse
     normals /= np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-12)
-    light = np.maximum(normals @ (_LIGHT / np.linalg.norm(_LIGHT)), 0)
+    light = brightness(normals)
     direction = np.abs(np.linalg.eigh(matrix)[1][:, -1])
     color = 0.25 + 0.7 * direction / np.max(direction)
     shaded = color * (0.4 + 0.6 * light[..., None])

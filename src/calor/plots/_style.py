@@ -19,6 +19,8 @@ DOTS: dict[str, Any] = {"s": 4, "linewidths": 0, "alpha": 0.8}
 OVER: dict[str, Any] = {"s": 5, "linewidths": 0.35, "edgecolors": "#222222", "alpha": 0.9}
 # Colors of log-densities reach so many nats below the peak.
 DEPTH = 8.0
+# From above, from the left and toward the eye, in screen coordinates.
+_LIGHT = np.array([-0.45, 0.6, 0.66])
 
 Density = Callable[[np.ndarray], np.ndarray]
 Groups = Mapping[str, Any] | Any
@@ -108,3 +110,8 @@ def color_bar(axes: Axes | None = None) -> Figure:
     for spine in axes.spines.values():
         spine.set_linewidth(0.5)
     return figure
+
+
+def brightness(normals: np.ndarray) -> np.ndarray:
+    """How much of the light falls on a surface, from its normals in screen coordinates."""
+    return np.maximum(normals @ (_LIGHT / np.linalg.norm(_LIGHT)), 0)

@@ -23,6 +23,7 @@ from ._style import (
     OVER,
     SOURCE,
     Density,
+    brightness,
     color_limits,
     on_some,
     one_of,
@@ -32,8 +33,6 @@ from ._style import (
 
 # Steps along a ray; thinner walls than the width of the surface over this are missed.
 _STEPS, _BISECTIONS = 160, 16
-# From above, from the left and toward the eye, in screen coordinates.
-_LIGHT = np.array([-0.45, 0.6, 0.66])
 _AMBIENT = 0.45
 
 
@@ -149,7 +148,7 @@ class _Eye:
         normals = normals @ self.view.T
         normals /= np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-12)
         normals *= np.where(normals[..., 2:] < 0, -1.0, 1.0)  # toward the eye
-        light = np.maximum(normals @ (_LIGHT / np.linalg.norm(_LIGHT)), 0)
+        light = brightness(normals)
         cover = _blocks(is_hit.astype(float)).mean(axis=-1)
         light = _blocks(np.where(is_hit, light, 0)).mean(axis=-1) / np.maximum(cover, 1e-9)
         # One of the four rays that hits stands for the pixel.
