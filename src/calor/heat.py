@@ -84,6 +84,10 @@ class AbstractHeatKernel(eqx.Module):
     def _sample_mcmc(self, t, x0, key):
         return metropolis_walk(self.manifold, lambda x: self._log_prob(t, x, x0), t, x0, key)[0]
 
+    def _log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
+        """Both at once, for kernels that can share work between them."""
+        return self._log_prob(t, x, x0), self._score(t, x, x0)
+
     def _noised(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Tangent]:
         """A draw and the score there; some kernels know the score of their own draws better."""
         x = self._sample(t, x0, key)
@@ -120,8 +124,7 @@ def _call(kernel, method, *arguments):
 
 def compare_separately(kernel, t, x, sources):
     """`_compare` by evaluating the kernel once for each source."""
-    values = jax.vmap(lambda source: kernel._log_prob(t, x, source))(sources)
-    scores = jax.vmap(lambda source: kernel._score(t, x, source))(sources)
+    values, scores = jax.vmap(lambda source: kernel._log_prob_and_score(t, x, source))(sources)
     largest = jnp.max(values)
     return largest, values - largest, scores
 

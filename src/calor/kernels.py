@@ -104,8 +104,8 @@ def _best_solved(manifold, builders, key):
     if not solved:
         raise ValueError(
             f"heat_kernel: {manifold} is an open set, which is not compact: say where its kernel "
-            "is needed, as in Submanifold(None, n, metric, around=points), or ask for 'short-time', "
-            "which is good for small t."
+            "is needed, as in Submanifold(None, n, metric, around=points), or ask for "
+            "'short-time', which is good for small t."
         )
     return min(solved)[2]
 

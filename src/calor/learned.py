@@ -7,6 +7,7 @@ the certificate of its accuracy and the record of how it was made.
 import json
 import math
 import warnings
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -61,6 +62,11 @@ class LearnedKernel(AbstractHeatKernel):
         self._warn()
         return self._joined(t, self.law._score, self.solution.score, x, x0)
 
+    def _log_prob_and_score(self, t, x, x0):
+        self._warn()
+        both = self.law._log_prob_and_score, self.solution.log_prob_and_score
+        return self._joined(t, *both, x, x0)
+
     def _sample(self, t, x0, key):
         self._warn()
         return self._draw(t, x0, key)[0]
@@ -78,7 +84,7 @@ class LearnedKernel(AbstractHeatKernel):
             # Where t is the same for all points of a batch, one of the two only: the law may have
             # to solve a boundary value problem.  Where it is not, weights are copied for each.
             return jax.lax.cond(t < self.t0, before, after)
-        return jnp.where(t < self.t0, before(), after())
+        return jax.tree.map(partial(jnp.where, t < self.t0), before(), after())
 
     def _noised(self, t, x0, key):
         if not isinstance(self.law, GeodesicLaw):

@@ -135,9 +135,10 @@ class PairSolution(AbstractSolution):
         (network, c), ends = in_window(self.edges, (self.networks, self.constants), t)
         return self.form(network, c, t, x, x0, *ends) - c
 
-    def score(self, t, x, x0):
+    def log_prob_and_score(self, t, x, x0):
         """By automatic differentiation."""
-        return calculus.gradient(lambda y: self.log_prob(t, y, x0), x, self.manifold.frame(x))
+        frame, value = self.manifold.frame(x), lambda y: self.log_prob(t, y, x0)
+        return value(x), calculus.gradient(value, x, frame)
 
     def terms(self, t, x, x0):
         """The terms of the log heat equation."""

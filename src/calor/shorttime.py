@@ -87,14 +87,18 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
 
     def _log_prob(self, t, x, x0):
         y = self.manifold.kernel_coordinates(x, x0)
-        gaussian = -jnp.sum(y * y) / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
-        return gaussian + self._correction(t, y)
+        return self._gaussian(t, y) + self._correction(t, y)
 
     def _score(self, t, x, x0):
-        def slope(y):
-            return -y / (2 * t) + jax.grad(self._correction, 1)(t, y)
+        return self._log_prob_and_score(t, x, x0)[1]
 
-        return self.manifold.kernel_gradient(x, x0, slope)
+    def _log_prob_and_score(self, t, x, x0):
+        y, lift = self.manifold.lifted_coordinates(x, x0)
+        correction, slope = jax.value_and_grad(self._correction, 1)(t, y)
+        return self._gaussian(t, y) + correction, lift(slope - y / (2 * t))
+
+    def _gaussian(self, t, y):
+        return -jnp.sum(y * y) / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
 
     def _sample(self, t, x0, key):
         return geodesic_random_walk(self.manifold, t, x0, key)
@@ -158,7 +162,7 @@ class Parametrix(AbstractCorrectedGaussian):
         squared = jnp.minimum(jnp.sum(y * y), _RADIUS**2)
         total = jnp.ones_like(t)
         for k, series in enumerate(self.coefficients, start=1):
-            ratio = jnp.polyval(jnp.asarray(series[::-1], y.dtype), squared, unroll=8)
+            ratio = jnp.polyval(jnp.asarray(series[::-1], y.dtype), squared, unroll=_TERMS)
             total = total + ratio * t**k
         # In hyperbolic space the terms alternate: at large t the sum may leave its range.
         return zeroth + jnp.log(jnp.maximum(total, 1e-6))

@@ -70,8 +70,12 @@ class AbstractSolution(eqx.Module):
         """log p."""
 
     @abstractmethod
+    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
+        """log p, and its Riemannian gradient in x."""
+
     def score(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         """The Riemannian gradient of log p in x."""
+        return self.log_prob_and_score(t, x, x0)[1]
 
     @abstractmethod
     def terms(self, t: Scalar, x: Point, x0: Point) -> Terms:
@@ -234,9 +238,11 @@ class RadialSolution(AbstractSolution):
         """log p."""
         return self.phi(t, self.manifold.kernel_coordinates(x, x0))
 
-    def score(self, t, x, x0):
+    def log_prob_and_score(self, t, x, x0):
         """The gradient in y, which the manifold carries to x in closed form."""
-        return self.manifold.kernel_gradient(x, x0, lambda y: jax.grad(self.phi, 1)(t, y))
+        y, lift = self.manifold.lifted_coordinates(x, x0)
+        value, slope = jax.value_and_grad(self.phi, 1)(t, y)
+        return value, lift(slope)
 
     def terms(self, t, x, x0):
         """The terms of the equation, in kernel coordinates."""
@@ -310,13 +316,14 @@ class DirectSolution(AbstractSolution):
     def _radial(self, t, y):
         return self.phi(t, self.embedding(y))
 
-    def score(self, t, x, x0):
+    def log_prob_and_score(self, t, x, x0):
         """By automatic differentiation, in kernel coordinates where the embedding uses them."""
         if isinstance(self.embedding, PowerEmbedding):
-            slope = lambda y: jax.grad(self._radial, 1)(t, y)
-            return self.manifold.kernel_gradient(x, x0, slope)  # pyright: ignore
-        frame = self.manifold.frame(x)
-        return calculus.gradient(lambda x: self.log_prob(t, x, x0), x, frame)
+            y, lift = self.manifold.lifted_coordinates(x, x0)  # pyright: ignore
+            value, slope = jax.value_and_grad(self._radial, 1)(t, y)
+            return value, lift(slope)
+        frame, value = self.manifold.frame(x), lambda x: self.log_prob(t, x, x0)
+        return value(x), calculus.gradient(value, x, frame)
 
     def terms(self, t, x, x0):
         """The terms of the equation."""

@@ -217,10 +217,10 @@ class AbstractSymmetricSpace(AbstractManifold):
         """The coordinates y of x as seen from x0."""
 
     @abstractmethod
-    def kernel_gradient(
-        self, x: Point, x0: Point, slope: Callable[[Float[Array, " k"]], Float[Array, " k"]]
-    ) -> Tangent:
-        """The gradient in x of f(y(x)), for `slope` the function df/dy of y."""
+    def lifted_coordinates(
+        self, x: Point, x0: Point
+    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
+        """The coordinates y, and the lift of df/dy to the gradient in x of f(y(x))."""
 
     @abstractmethod
     def log_distortion(self, y: Float[Array, " k"]) -> Scalar:

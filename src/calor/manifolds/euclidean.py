@@ -62,9 +62,9 @@ class Euclidean(AbstractSymmetricSpace):
         """The difference of the points."""
         return x - x0
 
-    def kernel_gradient(self, x, x0, slope):
-        """The slope itself."""
-        return slope(x - x0)
+    def lifted_coordinates(self, x, x0):
+        """The lift changes nothing."""
+        return x - x0, lambda slope: slope
 
     def log_distortion(self, y):
         """Zero."""

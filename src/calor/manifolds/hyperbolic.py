@@ -135,10 +135,11 @@ class Hyperbolic(AbstractSymmetricSpace):
         """The distance."""
         return self._dist(x, x0)[None]
 
-    def kernel_gradient(self, x, x0, slope):
-        """Along the geodesic from x0."""
+    def lifted_coordinates(self, x, x0):
+        """The lift is along the geodesic from x0."""
         r = self._dist(x, x0)
-        return -slope(r[None])[0] * self._log(x, x0) / _positive(r)
+        toward = self._log(x, x0) / _positive(r)
+        return r[None], lambda slope: -slope[0] * toward
 
     def log_distortion(self, y):
         """(n - 1) log(sinh r / r)."""

@@ -129,8 +129,8 @@ class SPD(AbstractSymmetricSpace):
         """The logarithms r of the eigenvalues of x relative to x0, in increasing order."""
         return log_eigenvalues(eigenvalues(_whiten(jnp.linalg.cholesky(x0), x)))
 
-    def kernel_gradient(self, x, x0, slope):
-        """The sum of df/dr_i e^{r_i} a_i a_i^T.
+    def lifted_coordinates(self, x, x0):
+        """The lift is the sum of df/dr_i e^{r_i} a_i a_i^T.
 
         With x0 = L L^T, L^-1 x L^-T = Q diag(e^r) Q^T and A = L Q, the unit tangent vector at x
         along which r_i grows is e^{r_i} a_i a_i^T, with a_i the columns of A.
@@ -138,7 +138,7 @@ class SPD(AbstractSymmetricSpace):
         factor = jnp.linalg.cholesky(x0)
         w, q = eigh(_whiten(factor, x))
         r, columns = log_eigenvalues(w), factor @ q
-        return (columns * (jnp.exp(r) * slope(r))) @ columns.T
+        return r, lambda slope: (columns * (jnp.exp(r) * slope)) @ columns.T
 
     def log_distortion(self, y):
         """Sum over pairs of log(sinh(x/2) / (x/2)), x the difference of two log-eigenvalues."""

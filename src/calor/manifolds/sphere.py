@@ -99,11 +99,11 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
         """The distance."""
         return self._dist(x, x0)[None]
 
-    def kernel_gradient(self, x, x0, slope):
-        """Along the geodesic from x0."""
+    def lifted_coordinates(self, x, x0):
+        """The lift is along the geodesic from x0."""
         direction, sine, cosine = self.polar(x, x0)
         toward = direction / jnp.where(sine > 0, sine, 1.0)
-        return -slope(jnp.arctan2(sine, cosine)[None])[0] * toward
+        return jnp.arctan2(sine, cosine)[None], lambda slope: -slope[0] * toward
 
     def log_distortion(self, y):
         """(n - 1) log(sin r / r)."""

@@ -81,9 +81,9 @@ class Torus(AbstractCompactManifold, AbstractSymmetricSpace):
         """The difference of the angles."""
         return wrap_angle(x - x0)
 
-    def kernel_gradient(self, x, x0, slope):
-        """The slope itself."""
-        return slope(wrap_angle(x - x0))
+    def lifted_coordinates(self, x, x0):
+        """The lift changes nothing."""
+        return wrap_angle(x - x0), lambda slope: slope
 
     def log_distortion(self, y):
         """Zero."""
