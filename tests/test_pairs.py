@@ -98,7 +98,9 @@ def test_rows_of_the_recipe_are_the_equation_and_the_law(double, compact):
     else:
         manifold = half_plane(around=near_i())
     # Given times and a radius: what finds them has its own test.
-    recipe = calor.recipes.pairs(points=48, steps=1, widths=(6, 6), t0=0.05, t1=0.4, r_max=1.5)
+    recipe = calor.recipes.pairs(
+        points=48, steps=1, rounds=1, widths=(6, 6), t0=0.05, t1=0.4, r_max=1.5
+    )
     start = recipe.begin(manifold, 0, None, jr.key(1))
     rows = recipe.data(manifold, 0, None, jr.key(2))
     state = recipe.advance(manifold)(start, rows)
@@ -119,11 +121,29 @@ def test_rows_of_the_recipe_are_the_equation_and_the_law(double, compact):
     gaps = jnp.abs(rows[1]["value"] - rows[1]["c"] - wanted)[known]
     assert known.sum() > 12
     assert float(jnp.max(gaps)) < 3e-3  # without the curvature t / 3
+    # So are the slopes.
+    slopes = rows[2]
+
+    def along(x, x0, direction):
+        value = lambda x: exact._log_prob(0.05, place(x), place(x0))
+        return jax.jvp(value, (x,), (direction,))[1]
+
+    wanted = jax.jit(jax.vmap(along))(slopes["x"], slopes["x0"], slopes["direction"])
+    gaps = jnp.abs(slopes["slope"] - wanted)[slopes["weight"] > 0]
+    assert len(gaps) > 24
+    assert float(jnp.max(gaps)) < 0.02 < float(jnp.std(wanted))
+
+    def error(row):
+        value = lambda x: solution.log_prob(row["start"], x, row["x0"])
+        found = jax.jvp(value, (row["x"],), (row["direction"],))[1]
+        return row["weight"] * (found - row["slope"])
+
+    np.testing.assert_allclose(state.losses[2], jnp.sum(jax.vmap(error)(slopes) ** 2), rtol=1e-8)
     if compact:  # the images under the declared isometries
         move = lambda row: solution.log_prob(row["t"], *row["moved"])
         stay = lambda row: solution.log_prob(row["t"], row["x"], row["x0"])
-        gap = jax.vmap(lambda row: row["weight"] * (stay(row) - move(row)))(rows[2])
-        np.testing.assert_allclose(state.losses[2], jnp.sum(gap**2), rtol=1e-8)
+        gap = jax.vmap(lambda row: row["weight"] * (stay(row) - move(row)))(rows[3])
+        np.testing.assert_allclose(state.losses[3], jnp.sum(gap**2), rtol=1e-8)
 
 
 def hyperboloid(x):
@@ -170,7 +190,7 @@ def test_bad_requests_are_explained():
 @pytest.mark.slow
 def test_a_kernel_of_the_ellipsoid_is_solved_saved_and_used(tmp_path):
     manifold = ellipsoid()
-    recipe = calor.recipes.pairs(points=1200, steps=25, widths=(16, 16), t1=2.2)
+    recipe = calor.recipes.pairs(points=1200, steps=13, rounds=2, widths=(16, 16), t1=2.2)
     kernel = calor.solve(manifold, recipe, key=jr.key(0))
     truth = Ellipsoid(AXES, 16)
     x0 = jax.jit(jax.vmap(manifold._random_point))(jr.split(jr.key(3), 200))
@@ -200,7 +220,7 @@ def test_a_kernel_of_the_ellipsoid_is_solved_saved_and_used(tmp_path):
 @pytest.mark.slow
 def test_a_kernel_of_the_half_plane_from_its_metric():
     manifold = half_plane(around=near_i())
-    recipe = calor.recipes.pairs(points=800, steps=25, widths=(16, 16), t1=0.4)
+    recipe = calor.recipes.pairs(points=800, steps=13, rounds=2, widths=(16, 16), t1=0.4)
     kernel = calor.solve(manifold, recipe, key=jr.key(0))
     exact = calor.heat_kernel(calor.Hyperbolic(2))
     x0 = jax.jit(jax.vmap(manifold._random_point))(jr.split(jr.key(3), 200))

@@ -46,6 +46,10 @@ class GeodesicLaw(AbstractHeatKernel):
         basis = self.manifold.orthonormal(x0)
         return self._along(t, x0, basis, self._coordinates(x, x0, basis))[2]
 
+    def _log_prob_and_score(self, t, x, x0):
+        basis = self.manifold.orthonormal(x0)
+        return self._along(t, x0, basis, self._coordinates(x, x0, basis))[1:]
+
     def _sample(self, t, x0, key):
         return self._noised(t, x0, key)[0]
 
