@@ -2,8 +2,8 @@
 
     python benchmarks/bumps.py [torus ellipsoid] [--method pinn] [--json bumps.json] [--figure DIR]
 
-The data are drawn from a mixture of five true heat kernels (`tests/surfaces.py`), by rejection from
-uniform points.  Measured are the log-likelihood of fresh draws beside that of the true density, the
+The data are drawn from a mixture of five heat kernels, by Brownian motion in many small steps; its
+density is known independently of calor (`tests/surfaces.py`).  Measured are the log-likelihood of fresh draws beside that of the true density, the
 integral of exp(log_prob) over the surface, and how far samples are from it.
 """
 
@@ -22,10 +22,11 @@ import numpy as np
 from own import CASES
 
 import calor
+from calor.geodesics import geodesic_walk
 
 NAMES = ("torus", "ellipsoid")
 WEIGHTS = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
-WIDTH = 0.1  # the time of the heat kernels
+WIDTH, STEPS = 0.1, 256  # the time of the heat kernels, and steps of Brownian motion
 
 
 class Bumps:
@@ -34,7 +35,8 @@ class Bumps:
     def __init__(self, manifold, truth, seed):
         self.manifold, self.truth = manifold, truth
         self.uniform = jax.jit(jax.vmap(manifold.random_point))
-        self.centres = np.asarray(self.uniform(jr.split(jr.key(seed), len(WEIGHTS))))
+        self.walk = jax.jit(jax.vmap(lambda x, k: geodesic_walk(manifold, WIDTH, x, k, STEPS)))
+        self.centres = jnp.asarray(self.uniform(jr.split(jr.key(seed), len(WEIGHTS))))
 
     def log_prob(self, x):
         """The true density; where a series has lost its digits, far away, it is no part of it."""
@@ -46,16 +48,10 @@ class Bumps:
             return np.log(WEIGHTS @ np.nan_to_num(np.exp(kernels)))
 
     def draw(self, count, seed):
-        """By rejection."""
-        highest = 1.3 * np.max(np.exp(self.log_prob(self.centres)))
-        rng, kept, total, batch = np.random.default_rng(seed), [], 0, 20000
-        while total < count:
-            x = np.asarray(self.uniform(jr.split(jr.key(int(rng.integers(2**31))), batch)))
-            density = np.exp(self.log_prob(x))
-            assert density.max() < highest
-            kept.append(x[rng.uniform(size=batch) * highest < density])
-            total += len(kept[-1])
-        return np.concatenate(kept)[:count]
+        """Brownian motion from the centres."""
+        key_centre, key_walk = jr.split(jr.key(seed))
+        start = jr.choice(key_centre, self.centres, (count,), p=jnp.asarray(WEIGHTS))
+        return np.asarray(self.walk(start, jr.split(key_walk, count)))
 
 
 def measure(name, method, seed, training, figures, data=10000, test=2000):

@@ -2,8 +2,10 @@
 
     python benchmarks/own.py [torus ellipsoid ...] [--method pinn] [--json own.json]
 
-Errors are averaged over sources and over draws of the kernel: mean |error of log p|, and the root
-mean square error of the score relative to its root mean square, in the Riemannian norm.
+Errors are averaged over sources and over draws: mean |error of log p|, and the root mean square
+error of the score relative to its root mean square, in the Riemannian norm.  From t0 on the draws
+are Brownian motion in many small steps, and once more those that the kernel makes ("own"); below t0
+its own only.
 """
 
 import argparse
@@ -22,11 +24,13 @@ import numpy as np
 
 import calor
 from calor import calculus
+from calor.geodesics import geodesic_walk
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from surfaces import Ellipsoid, TorusOfRevolution
 
 TIMES = (0.3, 0.5, 1.0, 2.0)
+STEPS = 64  # of Brownian motion
 
 
 class Mapped:
@@ -183,21 +187,29 @@ def measure(name, method, seed, points=1000):
         report["volume_error"] = float(jnp.exp(log_volume)) / truth.volume - 1
     x0 = jax.jit(jax.vmap(manifold.random_point))(jr.split(jr.key(100), points))
     keys = jr.split(jr.key(101), points)
-    draw = jax.jit(jax.vmap(kernel._noised, (None, 0, 0)))
+    own = jax.jit(jax.vmap(kernel._noised, (None, 0, 0)))
+    walk = jax.jit(jax.vmap(lambda t, x, k: geodesic_walk(manifold, t, x, k, STEPS), (None, 0, 0)))
+    slope = jax.jit(jax.vmap(kernel._score, (None, 0, 0)))
     value = jax.jit(jax.vmap(kernel._log_prob, (None, 0, 0)))
     rows = {}
     last = min(2.0, kernel.latest())
     times = {kernel.t0 / 2, kernel.t0 * 1.001, *(t for t in TIMES if kernel.t0 < t <= last)}
     square = jax.jit(jax.vmap(lambda x, v: manifold._inner(x, v, v)))
-    for t in sorted(times):
-        time_ = jnp.asarray(t, jnp.float32)
-        x, score = draw(time_, x0, keys)
-        wanted, slope = truth.log_prob_and_score(manifold, t, x, x0)
-        gap, size = square(x, score - slope), square(x, jnp.asarray(slope, x.dtype))
-        rows[f"{t:.3g}"] = {
-            "log_prob": float(np.mean(np.abs(value(time_, x, x0) - wanted))),
+
+    def compare(t, x, score):
+        wanted, truly = truth.log_prob_and_score(manifold, float(t), x, x0)
+        gap, size = square(x, score - truly), square(x, jnp.asarray(truly, x.dtype))
+        return {
+            "log_prob": float(np.mean(np.abs(value(t, x, x0) - wanted))),
             "score": float(np.sqrt(np.mean(gap) / np.mean(size))),
         }
+
+    for t in sorted(times):
+        time_ = jnp.asarray(t, jnp.float32)
+        rows[f"{t:.3g} own"] = compare(time_, *own(time_, x0, keys))
+        if t > kernel.t0:
+            x = walk(time_, x0, keys)
+            rows[f"{t:.3g}"] = compare(time_, x, slope(time_, x, x0))
     return report | {"errors": rows}
 
 

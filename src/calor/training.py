@@ -156,9 +156,10 @@ def _orthogonal(matrix):
     wide = inputs <= outputs
     x = matrix if wide else matrix.T
     x = x / (jnp.linalg.norm(x) + 1e-7)
+    identity = jnp.eye(len(x), dtype=x.dtype)
     for a, b, c in _POLAR:
         gram = x @ x.T
-        x = a * x + (b * gram + c * gram @ gram) @ x
+        x = (a * identity + b * gram + c * gram @ gram) @ x
     return (x if wide else x.T) * max(1.0, outputs / inputs) ** 0.5
 
 
