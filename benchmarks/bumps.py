@@ -3,8 +3,9 @@
     python benchmarks/bumps.py [torus ellipsoid] [--method pinn] [--json bumps.json] [--figure DIR]
 
 The data are drawn from a mixture of five heat kernels, by Brownian motion in many small steps; its
-density is known independently of calor (`tests/surfaces.py`).  Measured are the log-likelihood of fresh draws beside that of the true density, the
-integral of exp(log_prob) over the surface, and how far samples are from it.
+density is known independently of calor (`tests/surfaces.py`).  Measured are the log-likelihood of
+fresh draws beside that of the true density, the integral of exp(log_prob) over the surface, and how
+far samples are from it.
 """
 
 import argparse
