@@ -33,7 +33,7 @@ from .data import Prepared, Scales
 from .manifolds import PointCloud
 from .networks import Dense, Fixed, dense
 from .prior import AbstractPrior
-from .score import AbstractScore
+from .score import AbstractScore, frame_size
 
 # Messages are summed and divided by this.
 _SHARE = 10.0
@@ -219,10 +219,7 @@ class CloudScore(AbstractScore):
     network: EquivariantNetwork  # pyright: ignore
     guess: None = None
 
-    @staticmethod
-    def outputs(manifold):
-        """A vector for each point."""
-        return math.prod(manifold.shape)
+    outputs = staticmethod(frame_size)
 
     def _field(self, t, x, condition):
         inside, output, total, known = _seen(self, t, x, condition)
@@ -237,10 +234,7 @@ class CloudVelocity(AbstractScore):
     network: EquivariantNetwork  # pyright: ignore
     guess: None = None
 
-    @staticmethod
-    def outputs(manifold):
-        """A vector for each point."""
-        return math.prod(manifold.shape)
+    outputs = staticmethod(frame_size)
 
     def _field(self, t, x, condition):
         _, output, _, known = _seen(self, t, x, condition)

@@ -132,7 +132,7 @@ def _fit(options) -> int:
         show("starting JAX")
         import jax.random as jr
 
-        from .. import diffusion, flow, kernels, networks, training
+        from .. import diffusion, equivariant, flow, kernels, manifolds, networks, training
         from ..names import manifold_named
 
         manifold = manifold_named(options.manifold)
@@ -140,6 +140,8 @@ def _fit(options) -> int:
         if len(points) < 10:
             raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
         run = flow.fit_flow if options.flow else diffusion.fit
+        is_cloud = isinstance(manifold, manifolds.PointCloud)
+        network = equivariant.CloudNetwork if is_cloud else networks.Network
         show(f"fitting {len(points)} points of {manifold}")
         with keeping(partial):
             model = run(
@@ -147,7 +149,7 @@ def _fit(options) -> int:
                 points,
                 condition=condition,
                 key=jr.key(options.seed),
-                network=networks.Network(width=options.width),
+                network=network(width=options.width),
                 training=training.Training(steps=options.steps, batch=options.batch),
                 resume=partial,
             )
