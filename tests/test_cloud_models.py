@@ -1,5 +1,6 @@
 """Models of point clouds: symmetries of the network, the prior, fitting, saving, molecules."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -16,21 +17,21 @@ SMALL = CloudNetwork(8, 2)
 
 
 def clouds_of(manifold, count, key):
-    return jax.vmap(manifold.random_point)(jr.split(key, count))
+    return jax.jit(jax.vmap(manifold.random_point))(jr.split(key, count))
 
 
 def score_of(manifold, clouds, conditions=0):
     features = jnp.zeros((len(clouds), conditions))
     prepared = data.Prepared(clouds, features, clouds, features, None)
-    network = SMALL.start(manifold, prepared, data.Scales(1e-3, 10.0, 0.1, 1.0), jr.key(1))
-    return CloudScore(manifold, network)
+    scales = data.Scales(1e-3, 10.0, 0.1, 1.0)
+    return CloudScore(manifold, SMALL.start(manifold, prepared, scales, jr.key(1)))
 
 
 @pytest.mark.parametrize("centred", [0, 3])
 def test_the_score_turns_and_is_relabeled_with_the_cloud(double, centred):
     """Rotations, reflections, permutations; the mean of centred places does not move."""
     manifold = calor.PointCloud(5, 4, smallest=3, centred=centred)
-    field = score_of(manifold, clouds_of(manifold, 20, jr.key(0)))
+    field = eqx.filter_jit(score_of(manifold, clouds_of(manifold, 20, jr.key(0))))
     if not centred:  # the fourth coordinate is a feature, and the mean of the places zero
         network = CloudNetwork(8, 2, space=3)
         clouds = clouds_of(manifold, 20, jr.key(0))
@@ -38,7 +39,8 @@ def test_the_score_turns_and_is_relabeled_with_the_cloud(double, centred):
         empty = jnp.zeros((40, 0))
         prepared = data.Prepared(both, empty, both, empty, None)
         scales = data.Scales(1e-3, 10.0, 0.1, 1.0)
-        field = CloudScore(manifold, network.start(manifold, prepared, scales, jr.key(1)))
+        started = network.start(manifold, prepared, scales, jr.key(1))
+        field = eqx.filter_jit(CloudScore(manifold, started))
     x = manifold.random_point(jr.key(3))
     t, none = jnp.asarray(0.2), jnp.zeros(0)
     turn, _ = jnp.linalg.qr(jr.normal(jr.key(4), (3, 3)))
@@ -63,8 +65,8 @@ def test_absent_points_are_not_seen(double):
     few = clouds_of(small, 10, jr.key(0))
     padded = jnp.pad(jnp.concatenate([few, jnp.ones((10, 3, 1))], -1), ((0, 0), (0, 2), (0, 0)))
     t, none = jnp.asarray(0.1), jnp.zeros(0)
-    value = score_of(small, few)(t, few[0], none)
-    other = score_of(large, padded)(t, padded[0], none)
+    value = eqx.filter_jit(score_of(small, few))(t, few[0], none)
+    other = eqx.filter_jit(score_of(large, padded))(t, padded[0], none)
     np.testing.assert_allclose(other[:3, :2], value, atol=1e-10)
 
 
@@ -84,7 +86,7 @@ def test_the_prior_has_unit_mass_and_the_numbers_of_the_data(double):
     masses.append(np.sum(np.exp(density(jnp.asarray(two)))) * step**2 / 2)
     share = float(jnp.mean(jax.vmap(manifold.count)(clouds) == 1))
     np.testing.assert_allclose(masses, [share, 1 - share], rtol=1e-6)
-    drawn = jax.vmap(prior.sample)(jr.split(jr.key(1), 2000))
+    drawn = jax.jit(jax.vmap(prior.sample))(jr.split(jr.key(1), 2000))
     found = float(jnp.mean(jax.vmap(manifold.count)(drawn) == 1))
     np.testing.assert_allclose(found, share, atol=0.04)
     spread = np.asarray(drawn[:, 0, 0]).std()

@@ -112,12 +112,12 @@ def rdkit_molecule(molecule: Molecule) -> Any:
         conformer.SetAtomPosition(i, place)
     building.AddConformer(conformer)
     try:
-        fragments = chemistry.GetMolFrags(building.GetMol(), asMols=True, sanitizeFrags=False)
-        largest = max(fragments, key=lambda part: part.GetNumAtoms())
-        chemistry.SanitizeMol(largest)
+        whole = building.GetMol()
+        chemistry.SanitizeMol(whole)
+        fragments = chemistry.GetMolFrags(whole, asMols=True)
     except ValueError:  # a valence that RDKit does not know, a ring that cannot be aromatic
         return None
-    return largest
+    return max(fragments, key=lambda part: part.GetNumAtoms())
 
 
 def _chemistry():

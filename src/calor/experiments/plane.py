@@ -52,9 +52,11 @@ class Settings:
         if budget == "quick":
             training = Training(steps=20, batch=32, validate_every=20)
             return Settings(names, seeds or 1, 300, CloudNetwork(16, 2), training, 64)
-        steps = 20_000 if budget == "full" else 1500
-        training = Training(steps, 128, 2e-3, validate_every=min(500, steps // 3))
-        return Settings(names, seeds or 2, 20_000, CloudNetwork(48, 3), training, 2000)
+        if budget == "full":
+            training = Training(20_000, 128, 2e-3, validate_every=1000)
+            return Settings(names, seeds or 3, 50_000, CloudNetwork(64, 4), training, 2000)
+        training = Training(1500, 64, 2e-3, validate_every=750)
+        return Settings(names, seeds or 2, 10_000, CloudNetwork(32, 2), training, 1000)
 
 
 def ginibre(rng: np.random.Generator, count: int, n: int) -> np.ndarray:
