@@ -9,6 +9,7 @@ from .density import KernelDensity as KernelDensity
 from .density import fit_density as fit_density
 from .diffusion import Diffusion as Diffusion
 from .diffusion import fit as fit
+from .equivariant import CloudNetwork as CloudNetwork
 from .files import FileError as FileError
 from .fitting import PriorWarning as PriorWarning
 from .flow import Flow as Flow
@@ -24,6 +25,7 @@ from .manifolds import SPD as SPD
 from .manifolds import AbstractManifold as Manifold
 from .manifolds import Euclidean as Euclidean
 from .manifolds import Hyperbolic as Hyperbolic
+from .manifolds import PointCloud as PointCloud
 from .manifolds import Product as Product
 from .manifolds import Quotient as Quotient
 from .manifolds import Sphere as Sphere

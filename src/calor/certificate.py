@@ -23,10 +23,11 @@ import jax.random as jr
 import numpy as np
 
 from ._types import Key
+from .cloud_solutions import grown_clouds
 from .collocation import trusted_radius
 from .geodesics import GeodesicLaw, geodesic_walk
 from .heat import AbstractHeatKernel
-from .manifolds import AbstractManifold, AbstractQuotient, Submanifold
+from .manifolds import AbstractManifold, AbstractQuotient, PointCloud, Submanifold
 from .shorttime import geodesic_random_walk
 from .solutions import AbstractSolution
 
@@ -34,7 +35,7 @@ from .solutions import AbstractSolution
 FURTHER = 1.5
 # How many times, equally spaced on a logarithmic scale.
 _TIMES = 12
-# A kernel whose typical error may exceed this is called poor.
+# A kernel whose typical error may exceed this, for each point of a cloud, is called poor.
 POOR = 0.05
 
 
@@ -98,10 +99,12 @@ class Certificate(eqx.Module):
     def poor(self) -> str | None:
         """What is wrong with a kernel that should not be trusted, or nothing."""
         error = self.estimate(float(self.times[-1]))
-        if error <= POOR:
+        # The points of a cloud move like the factors of a product, whose errors add up.
+        allowed = POOR * (self.manifold.size if isinstance(self.manifold, PointCloud) else 1)
+        if error <= allowed:
             return None
         return (
-            f"log p on {self.manifold} may be off by {error:.2g} (more than {POOR:g}) at "
+            f"log p on {self.manifold} may be off by {error:.2g} (more than {allowed:g}) at "
             f"t = {self.times[-1]:g}: it was trained too little; see its certificate"
         )
 
@@ -213,6 +216,8 @@ def _sources(manifold, points, key):
     if isinstance(manifold, Submanifold):
         drawn = jax.jit(jax.vmap(manifold._random_point))(jr.split(key, points))
         return drawn.astype(float)
+    if isinstance(manifold, PointCloud):
+        return jnp.asarray(grown_clouds(manifold, points, key))
     space = manifold.cover if isinstance(manifold, AbstractQuotient) else manifold
     origin = space.origin()  # pyright: ignore
     return jnp.broadcast_to(origin, (points, *origin.shape))

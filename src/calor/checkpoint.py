@@ -12,8 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import (
+    cloud_solutions,
     diffusion,
+    equivariant,
     flow,
+    matchings,
     mixture,
     networks,
     pairs,
@@ -25,6 +28,7 @@ from . import (
     training,
 )
 from .certificate import Certificate
+from .exact.cloud import CloudKernel
 from .exact.combined import ProductKernel, QuotientKernel
 from .exact.flat import EuclideanKernel, TorusKernel
 from .exact.hyperbolic import HyperbolicKernel
@@ -48,9 +52,18 @@ _CLASSES = {
         ProductKernel,
         QuotientKernel,
         diffusion.Diffusion,
+        cloud_solutions.CloudSolution,
+        cloud_solutions.PairGraph,
+        equivariant.CloudPrior,
+        equivariant.CloudScore,
+        equivariant.CloudVelocity,
+        equivariant.EquivariantNetwork,
+        equivariant.Layer,
         flow.Flow,
         flow.TangentVelocity,
         SpectralKernel,
+        matchings.Learned,
+        matchings.MatchingNetwork,
         mixture.Mixture,
         networks.Dense,
         networks.FieldNetwork,
@@ -81,6 +94,7 @@ _EXACT: dict[str, Any] = {
     for cls in (EuclideanKernel, HyperbolicKernel, SPD2Kernel, SphereKernel, TorusKernel)
 }
 _LAWS = (
+    CloudKernel,
     GeodesicLaw,
     shorttime.FirstOrder,
     shorttime.Parametrix,

@@ -14,7 +14,7 @@ from scipy.spatial import KDTree
 
 from ._types import Key
 from .heat import AbstractHeatKernel
-from .manifolds import AbstractManifold
+from .manifolds import AbstractManifold, PointCloud
 from .manifolds.base import TOLERANCE
 from .mixture import Mixture, fit_mixture
 from .networks import FieldNetwork, Network
@@ -25,6 +25,8 @@ from .tables import as_array
 # Data points for each Gaussian of a first guess, and the smallest time that its Gaussians stand
 # for, in units of the smallest time of the model: single points are not to be remembered.
 _POINTS_EACH, _NARROWEST = 16, 5.0
+# The smallest noise of points in a cloud, in units of the distance of neighbours.
+_FINEST = 0.02
 
 
 def checked_points(
@@ -170,6 +172,8 @@ def find_scales(
     places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
     spread = float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
     given = t_min
+    if t_min is None and isinstance(manifold, PointCloud):
+        t_min = (_FINEST * point_scale(manifold, points)) ** 2 / 2
     if t_min is None:
         # Noise of some thousand units in the last place, so that its direction is well resolved.
         floor = (4000 * float(jnp.finfo(points.dtype).eps) * float(np.max(np.abs(places)))) ** 2
@@ -190,6 +194,19 @@ def find_scales(
         )
     finest = 2.5 * math.sqrt(2 * t_min)
     return Scales(float(t_min), float(t1), finest, max(spread, 2 * finest))
+
+
+def point_scale(manifold: PointCloud, clouds: Float[Array, "m n ..."]) -> float:
+    """The median distance of a point to the nearest one of its cloud."""
+
+    @jax.jit
+    @jax.vmap
+    def nearest(x):
+        squared = manifold.squared_distances(x, x) + 1e30 * jnp.eye(manifold.size)
+        return jnp.min(squared, axis=1), manifold.present(x)
+
+    squared, present = map(np.asarray, nearest(clouds[:2000]))
+    return float(np.sqrt(np.median(squared[present > 0])))
 
 
 def find_guess(

@@ -16,7 +16,8 @@ from jaxtyping import Array, Float
 from . import reverse
 from ._checks import positive_time
 from ._types import Key, Point, Points, Scalar, Tangent
-from .fitting import Choices, fit_model
+from .equivariant import CloudNetwork, CloudScore
+from .fitting import Choices, fit_model, is_cloud
 from .forward import TimeLaw, denoising_loss
 from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold
@@ -106,7 +107,7 @@ def fit(
     key: Key,
     validation: float | Any = 0.1,
     score: type[AbstractScore] = TangentScore,
-    network: Network | None = None,
+    network: Network | CloudNetwork | None = None,
     training: Training | None = None,
     t_min: float | None = None,
     t1: float | None = None,
@@ -125,8 +126,9 @@ def fit(
         key: a random key.
         validation: the fraction of the data to put aside for early stopping and for the weights of
             the stops; or a pair (points, conditions), or points alone.
-        score: the class of the score, `TangentScore` or `DenoisedScore`.
-        network: its size.
+        score: the class of the score, `TangentScore` or `DenoisedScore`; on a `PointCloud` it is
+            always `CloudScore`.
+        network: its size; on a `PointCloud` a `CloudNetwork`.
         training: the budget.
         t_min: the smallest time; by default the squared distance of neighbours in the data, by
             its lower quartile, over twice the dimension.
@@ -144,8 +146,9 @@ def fit(
     def objective(prior, law):
         return _Denoising(kernel, law)
 
+    field = CloudScore if is_cloud(kernel) else score
     return fit_model(
-        Diffusion, score, objective, kernel, data, condition, validation, choices, key, "fit"
+        Diffusion, field, objective, kernel, data, condition, validation, choices, key, "fit"
     )
 
 

@@ -16,11 +16,12 @@ from jaxtyping import Array, Float
 
 from ._checks import positive_integer, random_key
 from ._types import Key, Points, Scalar
-from .data import Prepared, build_network, find_guess, find_scales, prepare
+from .data import Prepared, Scales, build_network, find_guess, find_scales, prepare
+from .equivariant import CloudNetwork, cloud_prior
 from .forward import TimeLaw
 from .heat import AbstractHeatKernel
-from .manifolds import Submanifold
-from .models import HeldOutLikelihood, Model, with_weights
+from .manifolds import PointCloud, Submanifold
+from .models import HeldOutLikelihood, Model, with_field, with_weights
 from .networks import Network
 from .prior import (
     AbstractPrior,
@@ -35,6 +36,8 @@ from .training import History, Training, train
 
 # Stops that are tried, in units of t_min.
 _STOPS = (1.0, 5.0, 50.0, 1000.0)
+# Held out points whose loss judges a training, and how often each is noised.
+_JUDGED, _ROUNDS = 512, 4
 
 Objective = Callable[[AbstractScore, Float[Array, "n ..."], Float[Array, "n c"], Key], Scalar]
 
@@ -46,7 +49,7 @@ class PriorWarning(UserWarning):
 class Choices(NamedTuple):
     """What a user may choose about a fit, beside the data; `calor.fit` explains it."""
 
-    network: Network | None
+    network: Network | CloudNetwork | None
     training: Training | None
     t_min: float | None
     t1: float | None
@@ -88,22 +91,20 @@ def fit_model(
             f"{owner}: kernel must come from calor.heat_kernel or calor.solve, got {kernel!r:.80}."
         )
     manifold = kernel.manifold
-    network, training = choices.network or Network(), choices.training or Training()
+    network, training = _network(choices.network, manifold, owner), choices.training or Training()
     key_split, key_start, key_train, key_check = jr.split(random_key(key, owner), 4)
     prepared = prepare(manifold, data, condition, validation, key_split, owner)
     given = choices.t_min, choices.t1
     scales = find_scales(manifold, prepared.points, *given, owner, kernel)
-    stops = _stops(choices.stops, scales, owner)
+    stops = _stops(choices.stops, scales, network, owner)
     prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check, owner)
     law = TimeLaw(scales.t_min, scales.t1, float(choices.time_power))
     objective = make_objective(prior, law)
-    guess = find_guess(network, manifold, prepared, scales, key_start)
-    outputs = field_class.outputs
-    built = build_network(network, manifold, prepared, scales, outputs, guess, key_start)
+    field = _start(network, field_class, manifold, prepared, scales, key_start)
     record = _record(kernel, network, training, field_class, law, stops, prepared, prior, key)
     model = model_class(
         manifold=manifold,
-        field=field_class(manifold, built, guess),  # pyright: ignore
+        field=field,
         prior=prior,
         condition=prepared.encoder,
         stops=stops,
@@ -112,10 +113,13 @@ def fit_model(
         history=History.empty(0),
         record=json.dumps(record),
     )
+    judge = HeldOutLoss(objective, prepared, key_check)
+    if network.judge == "likelihood":
+        judge = HeldOutLikelihood(model, prepared, key_check)
     field, history = train(
         model.field,
         _BatchLoss(objective, training.batch),
-        HeldOutLikelihood(model, prepared, key_check),
+        judge,
         (prepared.points, prepared.features),
         training,
         key_train,
@@ -124,14 +128,51 @@ def fit_model(
         progress=choices.progress,
         resume=choices.resume,
     )
-    model = with_weights(model, field, history, prepared, key_check)
+    if network.judge == "likelihood":
+        model = with_weights(model, field, history, prepared, key_check)
+    else:
+        model = with_field(model, field, history)
     if choices.resume is not None:
         Path(choices.resume).unlink(missing_ok=True)
     return model
 
 
-def _stops(given, scales, owner):
-    """The stops that are tried, in increasing order."""
+def is_cloud(kernel: Any) -> bool:
+    """Whether a kernel is one of point clouds, which have networks of their own."""
+    return isinstance(getattr(kernel, "manifold", None), PointCloud)
+
+
+def _network(given, manifold, owner):
+    """The network that was asked for, if it is one for this manifold."""
+    needed = CloudNetwork if isinstance(manifold, PointCloud) else Network
+    if given is not None and not isinstance(given, needed):
+        raise TypeError(
+            f"{owner}: network on {manifold} must be a calor.{needed.__name__}, got {given!r:.80}."
+        )
+    return given or needed()
+
+
+def _start(
+    network: Any,
+    field_class: Any,
+    manifold: Any,
+    prepared: Prepared,
+    scales: Scales,
+    key: Key,
+) -> AbstractScore:
+    """A field with a random network."""
+    if isinstance(network, CloudNetwork):
+        return field_class(manifold, network.start(manifold, prepared, scales, key))
+    guess = find_guess(network, manifold, prepared, scales, key)
+    outputs = field_class.outputs
+    built = build_network(network, manifold, prepared, scales, outputs, guess, key)
+    return field_class(manifold, built, guess)
+
+
+def _stops(given, scales, network, owner):
+    """The stops that are tried, in increasing order; one if no likelihood chooses among them."""
+    if given is None and network.judge == "loss":
+        return (scales.t_min,)
     if given is None:
         multiples = [factor * scales.t_min for factor in _STOPS]
         return tuple(t for t in multiples if t < scales.t1 / 10) or (scales.t_min,)
@@ -157,6 +198,32 @@ class _BatchLoss(eqx.Module):
         return self.objective(field, points[chosen], features[chosen], key_noise)
 
 
+class HeldOutLoss:
+    """The loss at held out points, with the same times and noise whenever it is asked."""
+
+    def __init__(self, objective: Objective, prepared: Prepared, key: Key):
+        """Choose the points and what they are noised with."""
+        chosen = jr.permutation(key, len(prepared.held_out))[:_JUDGED]
+        self._points = prepared.held_out[chosen], prepared.held_features[chosen]
+        self._objective = objective
+        self._keys = jr.split(key, (_ROUNDS, len(chosen)))
+
+    def __len__(self) -> int:
+        """The number of points."""
+        return len(self._points[0])
+
+    def __call__(self, field: AbstractScore) -> Float[np.ndarray, " n"]:
+        """The mean loss of each point."""
+        rounds = [_losses(self._objective, field, *self._points, keys) for keys in self._keys]
+        return np.mean(rounds, axis=0)
+
+
+@eqx.filter_jit
+def _losses(objective, field, points, features, keys):
+    one = lambda x, c, key: objective(field, x[None], c[None], key)
+    return jax.lax.map(lambda row: one(*row), (points, features, keys), batch_size=128)
+
+
 def make_prior(
     kernel: AbstractHeatKernel,
     points: Float[Array, "n ..."],
@@ -167,6 +234,8 @@ def make_prior(
 ) -> AbstractPrior:
     """The law that generation starts from; warns if the noised data are far from it."""
     manifold = kernel.manifold
+    if isinstance(manifold, PointCloud):
+        return cloud_prior(manifold, points, t1)
     if is_compact(manifold):
         distance = distance_from_uniform(kernel, t1, points, key)
         if not distance < 0.05:
@@ -186,7 +255,7 @@ def make_prior(
 
 def _record(
     kernel: AbstractHeatKernel,
-    network: Network,
+    network: Network | CloudNetwork,
     training: Training,
     field: type[AbstractScore],
     law: TimeLaw,

@@ -18,10 +18,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ._types import Key, Points, Scalar
-from .fitting import Choices, fit_model
+from .equivariant import CloudNetwork, CloudVelocity
+from .fitting import Choices, fit_model, is_cloud
 from .forward import TimeLaw, mean_loss
 from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold
+from .matchings import Labelled
 from .mixture import Mixture
 from .models import AbstractModel
 from .networks import FieldNetwork, Network
@@ -109,7 +111,7 @@ def fit_flow(
     condition: Any = None,
     key: Key,
     validation: float | Any = 0.1,
-    network: Network | None = None,
+    network: Network | CloudNetwork | None = None,
     training: Training | None = None,
     t_min: float | None = None,
     t1: float | None = None,
@@ -123,13 +125,16 @@ def fit_flow(
 
     The arguments are those of `calor.fit`.  The kernel only gives the prior where the manifold is
     not compact.  With `time_power=0.5` the times tau are uniform, as published; by default
-    log(1 - tau) is, which sees every scale equally often.
+    log(1 - tau) is, which sees every scale equally often.  Clouds are joined by shortest geodesics
+    of the quotient, every point with its partner in the best matching, unless the kernel is
+    `"labelled"`.
     """
     choices = Choices(network, training, t_min, t1, time_power, centres, stops, progress, resume)
+    labelled = isinstance(getattr(kernel, "matching", None), Labelled)
     return fit_model(
         Flow,
-        TangentVelocity,
-        _Matching,
+        CloudVelocity if is_cloud(kernel) else TangentVelocity,
+        lambda prior, law: _Matching(prior, law, labelled),
         kernel,
         data,
         condition,
@@ -147,14 +152,26 @@ def matching_loss(
     x1: Float[Array, "n ..."],
     condition: Float[Array, "n c"],
     key: Key,
+    labelled: bool = False,
 ) -> Scalar:
-    """The mean squared difference to the velocities of single geodesics."""
+    """The mean squared difference to the velocities of single geodesics.
+
+    Args:
+        field: the velocity.
+        prior: where geodesics start.
+        law: of the times.
+        x1: where they end.
+        condition: of each end.
+        key: a random key.
+        labelled: whether points of clouds are joined as they are listed, not as they match best.
+    """
     manifold = field.manifold
+    join = (lambda x, y: y - x) if labelled else manifold._log
 
     def one(t, x1, condition, key):
         left = jnp.sqrt(t / law.t1)
-        x = manifold._exp(x1, left * manifold._log(x1, prior.sample(key).astype(x1.dtype)))
-        target = jax.lax.stop_gradient(manifold._log(x, x1) / left)
+        x = manifold._exp(x1, left * join(x1, prior.partner(x1, key).astype(x1.dtype)))
+        target = jax.lax.stop_gradient(join(x, x1) / left)
         error = field(t, x, condition) - target
         return manifold._inner(x, error, error)
 
@@ -166,6 +183,7 @@ class _Matching(eqx.Module):
 
     prior: AbstractPrior
     law: TimeLaw
+    labelled: bool = eqx.field(static=True)
 
     def __call__(self, field, x1, condition, key):
-        return matching_loss(field, self.prior, self.law, x1, condition, key)
+        return matching_loss(field, self.prior, self.law, x1, condition, key, self.labelled)

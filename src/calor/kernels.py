@@ -12,6 +12,8 @@ from . import cache as kept
 from ._checks import random_key
 from ._types import Key
 from .checkpoint import load
+from .cloud_solutions import CloudSolution
+from .exact.cloud import CloudKernel
 from .exact.combined import ProductKernel, QuotientKernel
 from .exact.flat import EuclideanKernel, TorusKernel
 from .exact.hyperbolic import HyperbolicKernel
@@ -19,6 +21,7 @@ from .exact.spd import SPD2Kernel
 from .exact.sphere import SphereKernel
 from .geodesics import GeodesicLaw
 from .heat import AbstractHeatKernel
+from .learned import learned_kernel
 from .manifolds import (
     SPD,
     AbstractManifold,
@@ -26,12 +29,15 @@ from .manifolds import (
     AbstractSymmetricSpace,
     Euclidean,
     Hyperbolic,
+    PointCloud,
     Product,
     Sphere,
     Submanifold,
     Torus,
 )
+from .matchings import Bethe, Exact, Labelled, Sinkhorn
 from .names import name_of
+from .permanents import LARGEST_EXACT
 from .shorttime import short_time_law
 from .solver import solve
 from .spectral import LARGEST_DIMENSION, solve_spectral
@@ -57,7 +63,9 @@ def heat_kernel(
             a key, one solved now), `"spectral"` (a `Submanifold` of up to three dimensions, solved
             now), `"short-time"` (the most accurate short-time law), or `"auto"`: the first of
             exact, shipped, solved now if there is a key, and short-time.  On a `Submanifold` the
-            series, and if its certificate is not good the better of series and network.
+            series, and if its certificate is not good the better of series and network.  On a
+            `PointCloud` also `"bethe"`, `"sinkhorn"` and `"labelled"`: how permutations are summed,
+            see `calor.matchings`.
         key: a random key; it asks for solving now, which takes minutes.
         cache: a folder for solved kernels of a `Submanifold`, so that the second call is instant;
             by default the one that CALOR_CACHE names, or `~/.cache/calor`.
@@ -88,7 +96,7 @@ def _best(manifold, builders, key):
         return "spectral"
     if "pinn" in builders and (key is not None or _is_shipped(manifold)):
         return "pinn"
-    return "short-time"
+    return "short-time" if "short-time" in builders else "bethe"
 
 
 def _best_solved(manifold, builders, key):
@@ -127,6 +135,8 @@ def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str,
         if "pinn" in builders and _is_shipped(manifold):
             builders["pinn"] = functools.partial(_solved, manifold)
         return builders
+    if isinstance(manifold, PointCloud):
+        return _cloud_builders(manifold)
     exact: Any = {
         Euclidean: EuclideanKernel,
         Torus: TorusKernel,
@@ -150,6 +160,33 @@ def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str,
         return builders
     builders["short-time"] = lambda key: short_time_law(manifold)
     return builders
+
+
+def _cloud_builders(manifold):
+    """The ways of matching points: one network serves clouds of any size."""
+    matchings = {"bethe": Bethe, "sinkhorn": Sinkhorn, "labelled": Labelled}
+    if manifold.size <= LARGEST_EXACT:
+        matchings = {"exact": Exact, **matchings}
+    builders: dict[str, _Builder] = {
+        method: functools.partial(_matched, manifold, matching)
+        for method, matching in matchings.items()
+    }
+    return {**builders, "pinn": functools.partial(_solved_cloud, manifold)}
+
+
+def _matched(manifold, matching, key):
+    return CloudKernel(manifold, matching())
+
+
+def _solved_cloud(manifold, key):
+    """The network that ships with calor, which serves all clouds, or one trained now."""
+    if key is not None:
+        return solve(manifold, key=key)
+    shipped = load(_shipped_file(manifold))
+    solution = CloudSolution(manifold, shipped.solution.matching)
+    parts = shipped.certificate, shipped.record
+    interval = shipped.t0, shipped.t1
+    return learned_kernel(manifold, CloudKernel(manifold), solution, interval, *parts)
 
 
 def _kept(manifold, place, method, key):
@@ -185,6 +222,8 @@ def _solved(manifold, key):
 
 
 def _shipped_file(manifold):
+    if isinstance(manifold, PointCloud):  # one network serves clouds of any size
+        return Path(__file__).with_name("solved") / "cloud.calor"
     return Path(__file__).with_name("solved") / f"{name_of(manifold).replace(':', '-')}.calor"
 
 

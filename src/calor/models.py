@@ -229,6 +229,12 @@ def with_weights(
     return _with(model, stops=stops, weights=tuple(weights.tolist()))
 
 
+def with_field(model: Model, field: AbstractScore, history: History) -> Model:
+    """The model with a trained field, all weight on its first stop."""
+    weights = (1.0,) + (0.0,) * len(model.stops)
+    return _with(model, field=field, history=history, weights=weights)
+
+
 def _with(model: Model, **changes: Any) -> Model:
     """The model with other fields."""
     fields = {name: getattr(model, name) for name in type(model).__dataclass_fields__}

@@ -8,7 +8,7 @@ paper uses.  For scores and velocities: a residual perceptron of place, time and
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -248,6 +248,9 @@ class Network:
     """How fast waves fade with time; more is smoother."""
     finest: float | None = None
     """The shortest wave, as 1/|k|; by default 2.5 sqrt(2 t_min)."""
+
+    judge: ClassVar[str] = "likelihood"
+    """Training is judged by the likelihood of held out points."""
 
     def __post_init__(self):
         for name, least in (("width", 1), ("depth", 1), ("frequencies", 0), ("centres", 0)):

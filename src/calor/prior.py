@@ -31,6 +31,10 @@ class AbstractPrior(eqx.Module):
     def log_prob(self, x: Point) -> Scalar:
         """log density in the Riemannian volume."""
 
+    def partner(self, x: Point, key: Key) -> Point:
+        """A draw that a geodesic can join with x: any, unless the manifold has several parts."""
+        return self.sample(key)
+
 
 class Uniform(AbstractPrior):
     """The uniform law of a compact manifold."""

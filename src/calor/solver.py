@@ -23,7 +23,7 @@ from .certificate import certify_solution
 from .exact.combined import ProductKernel, QuotientKernel
 from .heat import AbstractHeatKernel
 from .learned import learned_kernel
-from .manifolds import AbstractManifold, AbstractQuotient, Product, Submanifold
+from .manifolds import AbstractManifold, AbstractQuotient, PointCloud, Product, Submanifold
 from .recipes import AbstractRecipe, Done
 
 # Points at each time of a certificate.
@@ -55,8 +55,9 @@ def solve(
 
     Args:
         manifold: a symmetric space of calor, or a finite quotient or a product of them; or a
-            compact `Submanifold`.
-        recipe: how to train; by default `recipes.default()`, on a `Submanifold` `recipes.pairs()`.
+            compact `Submanifold`; or a `PointCloud`.
+        recipe: how to train; by default `recipes.default()`, on a `Submanifold` `recipes.pairs()`,
+            on a `PointCloud` `recipes.clouds()`.
         key: a random key.
         progress: whether to show a progress bar; by default on a terminal only.
         resume: a file to save the state of an unfinished run in, every half minute and when it is
@@ -94,7 +95,8 @@ def _solve(manifold, recipe, key, show, resume, certificate_points):
         options = (show, resume, certificate_points)
         return QuotientKernel(manifold, _solve(manifold.cover, recipe, key, *options))
     if recipe is None:
-        recipe = recipes.pairs() if isinstance(manifold, Submanifold) else recipes.default()
+        own = {Submanifold: recipes.pairs, PointCloud: recipes.clouds}
+        recipe = own.get(type(manifold), recipes.default)()
     recipe.check(manifold)
     with jax.enable_x64(recipe.precision == "float64"):
         done, seconds = _train(manifold, recipe, key, show, resume)

@@ -20,9 +20,11 @@ from ._shared import (
 )
 
 _TABLES = (".csv", ".npy", ".npz")
+_MOLECULES = (".sdf", ".xyz")
 
 _MANIFOLDS = (
-    "sphere:N, so3, torus:N, hyperbolic:N, spd:N, euclidean:N, or a product as so3*euclidean:3"
+    "sphere:N, so3, torus:N, hyperbolic:N, spd:N, euclidean:N, cloud:NxK, or a product as "
+    "so3*euclidean:3"
 )
 _COLUMNS = (
     "a .csv, .npy or .npz file; sphere:2: lat, lon in degrees or x, y, z; so3: quaternion w, x, y, "
@@ -70,7 +72,7 @@ def _add_fit(commands, common):
     fit.add_argument("--width", type=positive, default=192, help="of the network (default: 192)")
     fit.add_argument(
         "--kernel",
-        choices=["auto", "exact", "pinn", "short-time"],
+        choices=["auto", "exact", "pinn", "short-time", "bethe", "sinkhorn", "labelled"],
         default="auto",
         help="which heat kernel (default: %(default)s)",
     )
@@ -91,9 +93,14 @@ def _add_sample(commands, common):
     )
     sample.add_argument("file", type=Path, help="a file written by calor fit")
     sample.add_argument("-n", type=positive, help="how many (default: 1000, or one a condition)")
-    sample.add_argument("--out", type=Path, required=True, help="a .csv, .npy or .npz file")
     sample.add_argument(
-        "--plot", type=Path, metavar="PNG", help="draw them as well (S^2, SO(3), T^2, SPD)"
+        "--out", type=Path, required=True, help="a .csv, .npy or .npz file; molecules: .sdf or .xyz"
+    )
+    sample.add_argument(
+        "--plot",
+        type=Path,
+        metavar="PNG",
+        help="draw them as well (S^2, SO(3), T^2, SPD, molecules)",
     )
     sample.add_argument("--seed", type=whole, default=0, help="of the random numbers (default: 0)")
     sample.add_argument("--steps", type=positive, default=200, help="of generation (default: 200)")
@@ -125,7 +132,7 @@ def _fit(options) -> int:
         show("starting JAX")
         import jax.random as jr
 
-        from .. import diffusion, flow, kernels, networks, training
+        from .. import diffusion, equivariant, flow, kernels, manifolds, networks, training
         from ..names import manifold_named
 
         manifold = manifold_named(options.manifold)
@@ -133,6 +140,8 @@ def _fit(options) -> int:
         if len(points) < 10:
             raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
         run = flow.fit_flow if options.flow else diffusion.fit
+        is_cloud = isinstance(manifold, manifolds.PointCloud)
+        network = equivariant.CloudNetwork if is_cloud else networks.Network
         show(f"fitting {len(points)} points of {manifold}")
         with keeping(partial):
             model = run(
@@ -140,7 +149,7 @@ def _fit(options) -> int:
                 points,
                 condition=condition,
                 key=jr.key(options.seed),
-                network=networks.Network(width=options.width),
+                network=network(width=options.width),
                 training=training.Training(steps=options.steps, batch=options.batch),
                 resume=partial,
             )
@@ -204,7 +213,7 @@ def _has_labels(model):
 
 
 def _sample(options) -> int:
-    check_ending(options.out, _TABLES, "--out")
+    check_ending(options.out, (*_TABLES, *_MOLECULES), "--out")
     readable(options.file)
     out, plot = writable(options.out), None
     if options.condition:
@@ -218,9 +227,12 @@ def _sample(options) -> int:
         import jax.random as jr
         import numpy as np
 
-        from .. import tables
+        from .. import molecules, tables
 
         model = _load_model(options.file)
+        as_molecules = out.suffix.lower() in _MOLECULES
+        if as_molecules and not molecules.is_molecule_space(model.manifold):
+            raise InputError(f"{options.out}: points of {model.manifold} are no molecules")
         condition = None
         if options.condition:
             condition = tables.read_condition(options.condition, labels=_has_labels(model))
@@ -231,7 +243,10 @@ def _sample(options) -> int:
         points = np.asarray(
             model.sample(count, condition=condition, key=jr.key(options.seed), steps=options.steps)
         )
-        tables.write_points(out, points, model.manifold)
+        if as_molecules:
+            molecules.write(out, molecules.from_clouds(points, model.manifold))
+        else:
+            tables.write_points(out, points, model.manifold)
         if plot is not None:
             _plot(plot, points, model.manifold)
     if options.json:

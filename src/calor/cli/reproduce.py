@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ._shared import DONE, InputError, input_errors, positive
 
-_EXPERIMENTS = ("earth", "so3")
+_EXPERIMENTS = ("earth", "so3", "qm9", "plane")
 
 
 def add(commands, common):
@@ -16,13 +16,19 @@ def add(commands, common):
         description=(
             "Run an experiment of the paper and print its table, beside the published figures. "
             "earth: events on the globe, read from the folder that CALOR_DATA names. so3: mixtures "
-            "of rotations. Results go to a folder as JSON and figures."
+            "of rotations. qm9: molecules, from CALOR_DATA or the package qm9pack. plane: random "
+            "points that repel each other. Results go to a folder as JSON and figures."
         ),
         epilog="Example: CALOR_DATA=~/data calor reproduce earth --only floods --out results",
         parents=[common],
     )
     reproduce.add_argument("experiment", choices=_EXPERIMENTS)
-    reproduce.add_argument("--only", nargs="+", metavar="NAME", help="some of its data sets")
+    reproduce.add_argument(
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        help="some of its data sets; of qm9: some of its methods",
+    )
     reproduce.add_argument("--budget", choices=["quick", "default", "full"], default="default")
     reproduce.add_argument(
         "--seeds", type=positive, help="how many splits (default: by the budget)"
@@ -36,9 +42,10 @@ def _reproduce(options) -> int:
     if options.out.exists() and not options.out.is_dir():
         raise InputError(f"--out must be a folder, {options.out} is a file")
     with input_errors():
-        from ..experiments import earth, rotations
+        from ..experiments import earth, molecules, plane, rotations
 
-        experiment = {"earth": earth, "so3": rotations}[options.experiment]
+        experiments = {"earth": earth, "so3": rotations, "qm9": molecules, "plane": plane}
+        experiment = experiments[options.experiment]
         settings = experiment.Settings.of(options.budget, options.only, options.seeds)
         options.out.mkdir(parents=True, exist_ok=True)
         report = experiment.run(settings, options.out)

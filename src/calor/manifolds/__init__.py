@@ -3,6 +3,7 @@
 from .base import AbstractCompactManifold as AbstractCompactManifold
 from .base import AbstractManifold as AbstractManifold
 from .base import AbstractSymmetricSpace as AbstractSymmetricSpace
+from .cloud import PointCloud as PointCloud
 from .euclidean import Euclidean as Euclidean
 from .hyperbolic import Hyperbolic as Hyperbolic
 from .product import Product as Product

@@ -14,13 +14,17 @@ except ImportError as error:
         "calor.plots needs matplotlib, which is not installed; run: pip install 'calor[demo]'"
     ) from error
 
+import numpy as np
+
 from ..manifolds import SO3, SPD, AbstractManifold, Sphere, Submanifold, Torus
+from ..molecules import from_clouds, is_molecule_space
 from ._angles import angles as angles
 from ._curves import certificate as certificate
 from ._curves import histories as histories
 from ._matrices import ellipses as ellipses
 from ._matrices import ellipsoids as ellipsoids
 from ._matrices import spectra as spectra
+from ._molecules import molecules as molecules
 from ._rotations import rotation_density as rotation_density
 from ._rotations import rotations as rotations
 from ._sphere import globe as globe
@@ -38,7 +42,8 @@ def points(
     """Points of a manifold, in the way that suits it.
 
     S^2 as a map, SO(3) by where axes go, T^2 as angles, SPD(2) and SPD(3) as ellipses and
-    ellipsoids, SPD(n) by eigenvalues, a `Submanifold` of R^3 as a surface.
+    ellipsoids, SPD(n) by eigenvalues, a `Submanifold` of R^3 as a surface, molecules (the first
+    twelve) as balls and sticks.
 
     Args:
         values: points along the first axis.
@@ -60,7 +65,9 @@ def points(
         return draw(values, axes=drawn)
     if isinstance(manifold, Submanifold) and manifold.shape == (3,) and manifold.dim == 2:
         return surface(manifold, values, title=f"{len(values)} points", axes=drawn)
+    if is_molecule_space(manifold):
+        return molecules(from_clouds(np.asarray(values)[:12], manifold))  # pyright: ignore
     raise ValueError(
-        f"points of {manifold} cannot be drawn; those of S^2, SO(3), T^2, SPD(n) and of surfaces "
-        "in R^3 can."
+        f"points of {manifold} cannot be drawn; those of S^2, SO(3), T^2, SPD(n), of surfaces in "
+        "R^3 and molecules can."
     )

@@ -4,9 +4,12 @@
   Levenberg-Marquardt; on compact spaces in windows of time, on others in rounds of fresh points.
 * `pairs`: the same without symmetry, for a manifold given by its equations; the network sees both
   points, and the initial law is shot along geodesics.
+* `clouds`: point clouds modulo permutations, a network of doubly stochastic matrices.
 * `paper`: the paper's appendix B, a modified multilayer perceptron trained by Adam.
 """
 
+from ._clouds import Clouds as Clouds
+from ._clouds import clouds as clouds
 from ._default import Default as Default
 from ._default import default as default
 from ._pairs import Pairs as Pairs

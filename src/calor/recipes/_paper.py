@@ -1,7 +1,8 @@
 """The paper's recipe, appendix B: a modified multilayer perceptron trained by Adam.
 
 A soft initial condition at t0, losses balanced by moving averages of their gradient norms, causal
-weights, and an interval of time that grows during the training.
+weights, and an interval of time that grows during the training.  On point clouds a network of pairs
+of points, its initial law that of points with labels.
 """
 
 from typing import Any
@@ -16,13 +17,19 @@ from jaxtyping import Array, Float, Int
 
 from .._checks import positive_integer
 from .._types import Key
+from ..cloud_solutions import CloudSolution, grown_clouds, pair_graph
+from ..exact.cloud import CloudKernel
 from ..exact.combined import QuotientKernel
 from ..heat import AbstractHeatKernel
-from ..manifolds import AbstractQuotient, AbstractSymmetricSpace
+from ..manifolds import AbstractQuotient, AbstractSymmetricSpace, PointCloud
+from ..matchings import Labelled
 from ..networks import FourierEmbedding, PowerEmbedding, modified_mlp
 from ..shorttime import ZerothOrder, geodesic_random_walk, short_time_law
 from ..solutions import DirectSolution
 from .base import AbstractRecipe, check_space, check_times
+
+# Clouds to start from, and units of a hidden layer of the network of pairs.
+_SOURCES, _CLOUD_WIDTH = 1000, 64
 
 
 class AdamState(eqx.Module):
@@ -59,17 +66,22 @@ class Paper(AbstractRecipe):
 
     def check(self, manifold):
         """It embeds what is seen from x0, on a symmetric space or a quotient of one."""
-        check_space(_cover(manifold))
+        if not isinstance(manifold, PointCloud):
+            check_space(_cover(manifold))
         t0, t1 = self.interval(manifold)
         if t0 >= t1:
             raise ValueError(f"solve: t0 must be below t1, got t0 = {t0} and t1 = {t1}.")
 
     def interval(self, manifold):
-        """[0.1, 5] and, on SPD(n), [0.1, 1]."""
+        """[0.1, 5], on SPD(n) [0.1, 1], on point clouds [0.01, 0.5]."""
+        if isinstance(manifold, PointCloud):
+            return min(self.t0, 0.01), self.t1 or 0.5
         return self.t0, self.t1 or (1.0 if _is_set(manifold) else 5.0)
 
     def law(self, manifold: Any) -> AbstractHeatKernel:
         """The parametrix of third order, summed over images; on SPD(n) the zeroth order."""
+        if isinstance(manifold, PointCloud):
+            return CloudKernel(manifold, Labelled())
         if isinstance(manifold, AbstractQuotient):
             return QuotientKernel(manifold, self.law(manifold.cover))
         return ZerothOrder(manifold) if _is_set(manifold) else short_time_law(manifold, order=3)
@@ -87,20 +99,23 @@ class Paper(AbstractRecipe):
         return AdamState(jnp.asarray(0), jr.key_data(key_steps), weights, optimizer, ones, ones)
 
     def data(self, manifold, stage, done, key):
-        """None: every step draws its own points."""
-        return ()
+        """The sources: the origin, or many clouds.  Points are drawn at every step."""
+        if isinstance(manifold, PointCloud):
+            return jnp.asarray(grown_clouds(manifold, _SOURCES, key), jnp.float32)
+        return _cover(manifold).origin()[None]
 
     def advance(self, manifold):
         """Some steps of Adam."""
         optimizer = self._optimizer()
         _, unravel = self._network(manifold, jr.key(0))
-        origin = _cover(manifold).origin()
         law, (t0, t1) = self.law(manifold), self.interval(manifold)
 
-        def point(t, key):
-            return geodesic_random_walk(manifold, t, origin, key)
+        def pair(sources, t, key):
+            key_source, key_walk = jr.split(key)
+            x0 = sources[jr.randint(key_source, (), 0, len(sources))]
+            return geodesic_random_walk(manifold, t, x0, key_walk), x0
 
-        def losses(weights, count, key):
+        def losses(weights, sources, count, key):
             solution = unravel(weights)
             key_t, key_x, key_initial = jr.split(key, 3)
             # Time curriculum: the interval grows from t0 to t1 in the first half of the training.
@@ -108,40 +123,39 @@ class Paper(AbstractRecipe):
             end = t0 * (t1 / t0) ** jnp.maximum(grown, 0.05)
             fraction = (jnp.arange(self.batch) + jr.uniform(key_t, (self.batch,))) / self.batch
             t = t0 * (end / t0) ** fraction
-            x = jax.vmap(point)(t, jr.split(key_x, self.batch))
-            residual = jax.vmap(lambda t, x: solution.terms(t, x, origin).residual())(t, x)
+            pairs = jax.vmap(lambda t, key: pair(sources, t, key))
+            x, x0 = pairs(t, jr.split(key_x, self.batch))
+            residual = jax.vmap(lambda t, x, x0: solution.terms(t, x, x0).residual())(t, x, x0)
             # Causal weights: a slice of time counts once those before it are solved.
             slices = jnp.mean((t * residual).reshape(self._SLICES, -1) ** 2, axis=1)
             before = jnp.cumsum(slices) - slices
             causal = jax.lax.stop_gradient(jnp.exp(-self._CAUSALITY * before))
             start = jnp.full(self.batch // 4, t0)
-            x = jax.vmap(point)(start, jr.split(key_initial, len(start)))
+            x, x0 = pairs(start, jr.split(key_initial, len(start)))
             error = jax.vmap(
-                lambda x: (
-                    solution.log_prob(start[0], x, origin) - law._log_prob(start[0], x, origin)
-                )
-            )(x)
+                lambda x, x0: solution.log_prob(start[0], x, x0) - law._log_prob(start[0], x, x0)
+            )(x, x0)
             return jnp.stack([jnp.mean(causal * slices), jnp.mean(error**2)])
 
-        def balanced(weights, count, key, balance):
-            terms = losses(weights, count, key)
+        def balanced(weights, sources, count, key, balance):
+            terms = losses(weights, sources, count, key)
             return jnp.sum(balance * terms), terms
 
-        def rebalance(state, key):
-            jacobian = jax.jacrev(losses)(state.weights, state.count, key)
+        def rebalance(state, sources, key):
+            jacobian = jax.jacrev(losses)(state.weights, sources, state.count, key)
             norms = jnp.linalg.norm(jacobian, axis=1) + 1e-12
             new = self._MEMORY * state.balance + (1 - self._MEMORY) * jnp.sum(norms) / norms
             return jnp.where(jnp.all(jnp.isfinite(norms)), new, state.balance)
 
-        def step(state, _):
+        def step(state, sources):
             key, key_step = jr.split(jr.wrap_key_data(state.key))
             balance = jax.lax.cond(
                 state.count % self._BALANCE_EVERY == 0,
-                lambda: rebalance(state, key_step),
+                lambda: rebalance(state, sources, key_step),
                 lambda: state.balance,
             )
             gradient, terms = jax.grad(balanced, has_aux=True)(
-                state.weights, state.count, key_step, balance
+                state.weights, sources, state.count, key_step, balance
             )
             # A point that float32 cannot hold, one in many thousands on SPD(10), is passed over.
             gradient = jnp.where(jnp.all(jnp.isfinite(gradient)), gradient, 0.0)
@@ -155,7 +169,11 @@ class Paper(AbstractRecipe):
                 None,
             )
 
-        return jax.jit(lambda state, data: jax.lax.scan(step, state, None, self._CHUNK)[0])
+        @jax.jit
+        def chunk(state, sources):
+            return jax.lax.scan(lambda state, _: step(state, sources), state, None, self._CHUNK)[0]
+
+        return chunk
 
     def parameters(self, state):
         """The weights."""
@@ -175,6 +193,9 @@ class Paper(AbstractRecipe):
 
     def _network(self, manifold, key):
         key_embedding, key_time, key_network = jr.split(key, 3)
+        if isinstance(manifold, PointCloud):
+            graph = pair_graph(key_network, _CLOUD_WIDTH, self.interval(manifold))
+            return ravel_pytree(CloudSolution(manifold, graph))
         count = self.frequencies
         if _is_set(manifold):
             embedding = PowerEmbedding(jr.uniform(key_embedding, (count,), minval=1.0, maxval=5.0))
@@ -215,8 +236,8 @@ def paper(
     """The paper's recipe, appendix B; for a smaller budget lower width, steps and batch.
 
     Args:
-        t0: where the network takes over from the short-time law.
-        t1: end of the solved interval (default 5, on SPD(n) 1).
+        t0: where the network takes over from the short-time law (on point clouds at most 0.01).
+        t1: end of the solved interval (default 5, on SPD(n) 1, on point clouds 0.5).
         width: hidden units of a layer.
         depth: number of hidden layers.
         frequencies: number of Fourier frequencies, or of exponents k of S_k and A_k.
