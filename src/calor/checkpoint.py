@@ -14,11 +14,13 @@ import numpy as np
 from . import (
     diffusion,
     flow,
+    gaussian,
     mixture,
     networks,
     pairs,
     polynomials,
     prior,
+    regression,
     score,
     shorttime,
     solutions,
@@ -51,6 +53,8 @@ _CLASSES = {
         flow.Flow,
         flow.TangentVelocity,
         SpectralKernel,
+        gaussian.Gaussian,
+        gaussian.GaussianPrior,
         mixture.Mixture,
         networks.Dense,
         networks.FieldNetwork,
@@ -61,6 +65,8 @@ _CLASSES = {
         networks.SetNetwork,
         prior.KernelPrior,
         prior.Uniform,
+        regression.LabelMeans,
+        regression.Regression,
         pairs.PairForm,
         pairs.PairSolution,
         polynomials.Block,
@@ -176,7 +182,11 @@ def _decode(code: Any, tensors: dict[str, np.ndarray], own: Submanifold | None) 
         return _recognized(own, code["submanifold"])
     fields = dict(code["fields"])
     law = fields.pop("law", None)
-    values = {name: _decode(item, tensors, own) for name, item in fields.items()}
+    values: dict[str, Any] = {
+        # The isometry at the door of a model is computed in double precision.
+        name: tensors[item["tensor"]] if name == "centre" and item else _decode(item, tensors, own)
+        for name, item in fields.items()
+    }
     if code["class"] == "LearnedKernel":
         return learned_kernel(
             values["manifold"],

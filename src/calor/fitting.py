@@ -16,11 +16,13 @@ from jaxtyping import Array, Float
 
 from ._checks import positive_integer, random_key
 from ._types import Key, Points, Scalar
-from .data import Prepared, build_network, find_guess, find_scales, prepare
+from .data import Prepared, build_network, find_gaussian, find_guess, find_scales, prepare
 from .forward import TimeLaw
+from .gaussian import gaussian_prior
 from .heat import AbstractHeatKernel
+from .likelihood import EXACT_DIVERGENCE
 from .manifolds import Submanifold
-from .models import HeldOutLikelihood, Model, with_weights
+from .models import HeldOutLikelihood, HeldOutLoss, Model, with_weights
 from .networks import Network
 from .prior import (
     AbstractPrior,
@@ -92,12 +94,16 @@ def fit_model(
     key_split, key_start, key_train, key_check = jr.split(random_key(key, owner), 4)
     prepared = prepare(manifold, data, condition, validation, key_split, owner)
     given = choices.t_min, choices.t1
-    scales = find_scales(manifold, prepared.points, *given, owner, kernel)
-    stops = _stops(choices.stops, scales, owner)
-    prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check, owner)
+    prepared, gaussian = find_gaussian(network, manifold, prepared, owner)
+    scales = find_scales(manifold, prepared.points, *given, owner, kernel, gaussian)
+    stops = _stops(choices.stops, scales, manifold.dim, owner)
+    if gaussian is None:
+        prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check, owner)
+        guess = find_guess(network, manifold, prepared, scales, key_start)
+    else:
+        prior, guess = gaussian_prior(kernel, gaussian, scales.t1, key_check), gaussian
     law = TimeLaw(scales.t_min, scales.t1, float(choices.time_power))
     objective = make_objective(prior, law)
-    guess = find_guess(network, manifold, prepared, scales, key_start)
     outputs = field_class.outputs
     built = build_network(network, manifold, prepared, scales, outputs, guess, key_start)
     record = _record(kernel, network, training, field_class, law, stops, prepared, prior, key)
@@ -106,16 +112,20 @@ def fit_model(
         field=field_class(manifold, built, guess),  # pyright: ignore
         prior=prior,
         condition=prepared.encoder,
+        centre=prepared.centre,
         stops=stops,
         weights=(1.0,) + (0.0,) * len(stops),
         t1=scales.t1,
         history=History.empty(0),
         record=json.dumps(record),
     )
+    validation = HeldOutLikelihood(model, prepared, key_check)
+    if manifold.dim > EXACT_DIVERGENCE:
+        validation = HeldOutLoss(objective, prepared, key_check)
     field, history = train(
         model.field,
         _BatchLoss(objective, training.batch),
-        HeldOutLikelihood(model, prepared, key_check),
+        validation,
         (prepared.points, prepared.features),
         training,
         key_train,
@@ -130,8 +140,10 @@ def fit_model(
     return model
 
 
-def _stops(given, scales, owner):
+def _stops(given, scales, dim, owner):
     """The stops that are tried, in increasing order."""
+    if given is None and dim > EXACT_DIVERGENCE:
+        return (scales.t_min,)  # weights of stops are found by likelihoods
     if given is None:
         multiples = [factor * scales.t_min for factor in _STOPS]
         return tuple(t for t in multiples if t < scales.t1 / 10) or (scales.t_min,)

@@ -241,9 +241,13 @@ class Network:
 
     width: int = 192
     depth: int = 4
-    frequencies: int = 128
+    frequencies: int | None = None
+    """Waves; by default 128 in up to ten dimensions, and none beyond."""
     centres: int = 0
     """Gaussians of the mixture whose score is the first guess that the network corrects."""
+    gaussian: bool | None = None
+    """Whether the first guess is one Gaussian around the mean that a regression on the condition
+    gives; by default on SPD(n), where one chart covers the manifold."""
     damping: float = 0.7
     """How fast waves fade with time; more is smoother."""
     finest: float | None = None
@@ -251,7 +255,10 @@ class Network:
 
     def __post_init__(self):
         for name, least in (("width", 1), ("depth", 1), ("frequencies", 0), ("centres", 0)):
-            value = positive_integer(getattr(self, name), name, "Network", at_least=least)
+            value = getattr(self, name)
+            if value is None and name == "frequencies":
+                continue
+            value = positive_integer(value, name, "Network", at_least=least)
             object.__setattr__(self, name, value)
         object.__setattr__(self, "damping", float(self.damping))
         if self.finest is not None:

@@ -75,7 +75,8 @@ class History(eqx.Module):
     steps: Int[Array, " v"]
     losses: Float[Array, " v"]
     validations: Float[Array, " v"]
-    """The lower the better; of a model, minus the mean log-likelihood of held out points."""
+    """The lower the better; of a model, minus the mean log-likelihood of held out points, or, in
+    more than ten dimensions, the loss there."""
     seconds: Float[Array, " v"]
     kept: Bool[Array, " v"]
     """Whether the weights were the best so far; those of the last such row are kept."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ._shared import DONE, InputError, input_errors, positive
 
-_EXPERIMENTS = ("earth", "so3")
+_EXPERIMENTS = ("earth", "so3", "taxi", "eeg")
 
 
 def add(commands, common):
@@ -16,7 +16,8 @@ def add(commands, common):
         description=(
             "Run an experiment of the paper and print its table, beside the published figures. "
             "earth: events on the globe, read from the folder that CALOR_DATA names. so3: mixtures "
-            "of rotations. Results go to a folder as JSON and figures."
+            "of rotations. taxi: traffic flows on SPD(10) given predictors. eeg: covariances of "
+            "brain and muscle signals by class. Results go to a folder as JSON and figures."
         ),
         epilog="Example: CALOR_DATA=~/data calor reproduce earth --only floods --out results",
         parents=[common],
@@ -36,9 +37,10 @@ def _reproduce(options) -> int:
     if options.out.exists() and not options.out.is_dir():
         raise InputError(f"--out must be a folder, {options.out} is a file")
     with input_errors():
-        from ..experiments import earth, rotations
+        from importlib import import_module
 
-        experiment = {"earth": earth, "so3": rotations}[options.experiment]
+        module = {"so3": "rotations"}.get(options.experiment, options.experiment)
+        experiment = import_module(f"..experiments.{module}", __package__)
         settings = experiment.Settings.of(options.budget, options.only, options.seeds)
         options.out.mkdir(parents=True, exist_ok=True)
         report = experiment.run(settings, options.out)
