@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import (
+    denoisers,
     diffusion,
     flow,
     gaussian,
@@ -49,6 +50,9 @@ _CLASSES = {
         LearnedKernel,
         ProductKernel,
         QuotientKernel,
+        denoisers.SPDNet,
+        denoisers.SPDNetScore,
+        denoisers.TriangularScore,
         diffusion.Diffusion,
         flow.Flow,
         flow.TangentVelocity,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,10 +18,10 @@ from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold, AbstractSymmetricSpace
 from .manifolds.base import TOLERANCE
 from .mixture import Mixture, fit_mixture
-from .networks import FieldNetwork, Network
+from .networks import Network
 from .prior import frechet_mean, is_compact
 from .regression import regress_on_labels, regress_on_numbers
-from .score import Condition, frame_size, learn_condition
+from .score import AbstractScore, Condition, frame_size, learn_condition
 from .tables import as_array
 
 # Data points for each Gaussian of a first guess, and the smallest time that its Gaussians stand
@@ -276,12 +275,13 @@ def find_scales(
     """Take the times that are given, and find the rest from the data and the kernel.
 
     Where the data look Gaussian given their conditions, noise at the last time has twice the
-    largest variance of that law, and a tenth of the smallest at the first.
+    largest variance of that law, and a tenth of the smallest at the first; both times are rounded
+    to one digit, so that fits to parts of the same data share what is compiled.
     """
     if law is not None:
         lowest, highest = float(jnp.min(law.variances)), float(jnp.max(law.variances))
-        t1 = min(highest, _widest(manifold)) if t1 is None else t1
-        t_min = min(lowest / 20, t1 / 100) if t_min is None else t_min
+        t1 = float(f"{min(highest, _widest(manifold)):.0e}") if t1 is None else t1
+        t_min = float(f"{min(lowest / 20, t1 / 100):.0e}") if t_min is None else t_min
     places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
     spread = float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
     given = t_min
@@ -364,11 +364,14 @@ def build_network(
     manifold: AbstractManifold,
     prepared: Prepared,
     scales: Scales,
-    outputs: Callable[[AbstractManifold], int],
+    field: type[AbstractScore],
     guess: Mixture | Gaussian | None,
     key: Key,
-) -> FieldNetwork:
-    """A network for the embedded points of a manifold."""
+) -> Any:
+    """The network of a field, for the embedded points of a manifold unless it makes its own."""
+    if field.make_network is not None:
+        times = scales.t_min, scales.t1
+        return field.make_network(key, manifold, prepared.features.shape[1], times)
     places = jax.vmap(manifold.embedding)(prepared.points)
     lengths, times = (scales.finest, scales.coarsest), (scales.t_min, scales.t1)
     conditions = prepared.features.shape[1] + (frame_size(manifold) if guess is not None else 0)
@@ -379,4 +382,4 @@ def build_network(
     if network.frequencies is None:  # waves in random directions do not fill many dimensions
         count = _WAVES if manifold.dim <= _MOST_WAVES else 0
         network = dataclasses.replace(network, frequencies=count)
-    return network.build(key, places, lengths, times, conditions, outputs(manifold), smallest)
+    return network.build(key, places, lengths, times, conditions, field.outputs(manifold), smallest)

@@ -18,7 +18,6 @@ from jaxtyping import Array, Float
 
 from ._numerics import sinc
 from ._types import Key
-from .gaussian import shrunk
 from .manifolds import SO3, Sphere
 from .tables import from_latitude_longitude, read_points
 
@@ -119,6 +118,8 @@ def from_recordings(
         about: a table with the columns subject, session and run.
         by_session: groups are sessions, of which the first two are kept, and not runs.
     """
+    from sklearn.covariance import oas  # comes with calor[eeg]
+
     labels = np.asarray(labels)
     about = {name: np.asarray(about[name]).astype(str) for name in ("subject", "session", "run")}
     kept = np.ones(len(labels), bool)
@@ -126,14 +127,8 @@ def from_recordings(
         kept = np.isin(about["session"], np.unique(about["session"])[:2])
     inner = about["session"] if by_session else np.char.add(about["session"], about["run"])
     groups = np.char.add(np.char.add(about["subject"], "/"), inner)
-    covariances = np.stack([shrunk_covariance(trial) for trial in np.asarray(signals)[kept]])
+    covariances = np.stack([oas(trial.T)[0] for trial in np.asarray(signals, float)[kept]])
     return covariances, labels[kept], groups[kept]
-
-
-def shrunk_covariance(signal: Float[np.ndarray, "c s"]) -> Float[np.ndarray, "c c"]:
-    """The covariance of a signal, shrunk toward a multiple of the identity (OAS)."""
-    rows = np.asarray(signal, float).T
-    return shrunk(rows - rows.mean(axis=0))
 
 
 def split(points: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

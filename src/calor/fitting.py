@@ -104,8 +104,7 @@ def fit_model(
         prior, guess = gaussian_prior(kernel, gaussian, scales.t1, key_check), gaussian
     law = TimeLaw(scales.t_min, scales.t1, float(choices.time_power))
     objective = make_objective(prior, law)
-    outputs = field_class.outputs
-    built = build_network(network, manifold, prepared, scales, outputs, guess, key_start)
+    built = build_network(network, manifold, prepared, scales, field_class, guess, key_start)
     record = _record(kernel, network, training, field_class, law, stops, prepared, prior, key)
     model = model_class(
         manifold=manifold,

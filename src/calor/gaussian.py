@@ -113,18 +113,17 @@ class GaussianPrior(AbstractPrior):
 
     manifold: AbstractManifold
     law: Gaussian
-    noise: float = eqx.field(static=True)
+    noise: Float[Array, ""]
     """The variance of the noise in every coordinate."""
 
     def sample(self, key, features):
         """A draw."""
-        noise = jnp.asarray(self.noise, self.law.variances.dtype)
-        return self.manifold.decode(self.law.sample(key, noise, features))
+        return self.manifold.decode(self.law.sample(key, self.noise, features))
 
     def log_prob(self, x, features):
         """The log-density."""
         place = self.manifold.embedding(x)
-        value = self.law.log_prob(place, jnp.asarray(self.noise, x.dtype), features)
+        value = self.law.log_prob(place, self.noise.astype(x.dtype), features)
         return value - self.manifold.log_chart_volume(x)  # pyright: ignore
 
 
@@ -133,15 +132,15 @@ def gaussian_prior(kernel: AbstractHeatKernel, law: Gaussian, t: float, key: Key
 
     In flat space noise has the variance 2t.  Negative curvature widens it; by how much is measured.
     """
-    manifold = kernel.manifold
+    return GaussianPrior(kernel.manifold, law, _noise(kernel, t, jr.split(key, _DRAWS)))
 
-    def squared(key):
-        origin = manifold.origin()  # pyright: ignore
-        noised = kernel._sample(jnp.asarray(t, origin.dtype), origin, key)
-        return jnp.mean(manifold.embedding(noised) ** 2)
 
-    noise = float(jnp.mean(jax.jit(jax.vmap(squared))(jr.split(key, _DRAWS))))
-    return GaussianPrior(manifold, law, noise)
+@eqx.filter_jit
+def _noise(kernel, t, keys):
+    """The mean square of a coordinate of what was noised from the origin."""
+    origin = kernel.manifold.origin()
+    draw = lambda key: kernel._sample(jnp.asarray(t, origin.dtype), origin, key)
+    return jnp.mean(jax.vmap(kernel.manifold.embedding)(jax.vmap(draw)(keys)) ** 2)
 
 
 def has_chart(manifold: AbstractManifold) -> bool:

@@ -121,10 +121,16 @@ def _noises(spectrum, rotated):
 
 def _inverse_lengths(rows, components):
     """1 / l_j of the largest marginal likelihood, one noise and one kernel for all components."""
-    count = len(rows)
-    steps = optax.adam(_RATE)
+    with jax.enable_x64(True):
+        start = jnp.full(rows.shape[1], -1.5), jnp.log(jnp.asarray(0.3))
+        return np.exp(np.asarray(_ascend(start, jnp.asarray(rows), jnp.asarray(components))))
 
-    def value(parameters, rows, components):
+
+@jax.jit
+def _ascend(start, rows, components):
+    count, steps = len(rows), optax.adam(_RATE)
+
+    def value(parameters):
         log_inverse, log_noise = parameters
         scaled = rows * jnp.exp(log_inverse)
         squares = jnp.sum(scaled**2, axis=1)
@@ -137,15 +143,8 @@ def _inverse_lengths(rows, components):
 
     def improve(_, state):
         parameters, inner = state
-        gradient = jax.grad(value)(parameters, *data)
-        updates, inner = steps.update(gradient, inner)
+        updates, inner = steps.update(jax.grad(value)(parameters), inner)
         return optax.apply_updates(parameters, updates), inner
 
-    with jax.enable_x64(True):
-        data = jnp.asarray(rows), jnp.asarray(components)
-        start = jnp.full(rows.shape[1], -1.5), jnp.log(jnp.asarray(0.3))
-        run = jax.jit(
-            lambda start: jax.lax.fori_loop(0, _STEPS, improve, (start, steps.init(start)))
-        )
-        (log_inverse, _), _ = run(start)
-        return np.exp(np.asarray(log_inverse))
+    (log_inverse, _), _ = jax.lax.fori_loop(0, _STEPS, improve, (start, steps.init(start)))
+    return log_inverse

@@ -24,7 +24,8 @@ that the network can tell apart.
 """
 
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -43,10 +44,16 @@ Guess = Mixture | Gaussian
 
 
 class AbstractScore(eqx.Module):
-    """A tangent vector field for every time; a new one supplies `outputs` and `_field`."""
+    """A tangent vector field for every time; a new one supplies `outputs` and `_field`.
+
+    Its network is a `FieldNetwork` of the embedded point, or what `make_network` makes of a key,
+    the manifold, the size of conditions and the first and last time.
+    """
+
+    make_network: ClassVar[Callable[..., Any] | None] = None
 
     manifold: eqx.AbstractVar[AbstractManifold]
-    network: eqx.AbstractVar[FieldNetwork]
+    network: eqx.AbstractVar[Any]
     guess: eqx.AbstractVar[Guess | None]
     """A law that embedded data look like, if the network corrects one."""
 

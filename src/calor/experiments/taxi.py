@@ -58,8 +58,8 @@ class Settings:
         if budget == "quick":
             training = Training(steps=2, batch=16, validate_every=2)
             return Settings(names, seeds or 1, training, Network(16, 1), steps=4)
-        steps = 1000 if budget == "full" else 120
-        training = Training(steps, batch=256, learning_rate=1e-3, average=0.98, validate_every=20)
+        steps = 1000 if budget == "full" else 40
+        training = Training(steps, batch=256, learning_rate=5e-4, average=0.98, validate_every=20)
         return Settings(names, min(seeds or FOLDS, FOLDS), training, Network(96, 2))
 
 
