@@ -58,9 +58,7 @@ def training_speed(name, method):
     prepared = prepare(manifold, points, None, 0.1, jr.key(1), "benchmark")
     scales = find_scales(manifold, prepared.points, 1e-5, None, "benchmark")
     kind = TangentVelocity if flow else calor.TangentScore
-    network = build_network(
-        calor.Network(), manifold, prepared, scales, kind.outputs, None, jr.key(2)
-    )
+    network = build_network(calor.Network(), manifold, prepared, scales, kind, None, jr.key(2))
     field = kind(manifold, network)
     law = TimeLaw(scales.t_min, scales.t1)
     loss = _BatchLoss(_Denoising(kernel, law), settings.batch)

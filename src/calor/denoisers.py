@@ -108,8 +108,8 @@ class SPDNet(eqx.Module):
         turns = self.turns(jax.nn.silu(self.hidden(features.astype(x.dtype))))
         half, first = len(self.maps) // 2, len(x) ** 2
         size = math.isqrt(len(turns) - first)
-        before = jnp.eye(len(x)) + turns[:first].reshape(len(x), len(x))
-        middle = jnp.eye(size) + turns[first:].reshape(size, size)
+        before = jnp.eye(len(x), dtype=x.dtype) + turns[:first].reshape(len(x), len(x))
+        middle = jnp.eye(size, dtype=x.dtype) + turns[first:].reshape(size, size)
         x = before @ x @ before.T
         seen = {}
         for number, weight in enumerate(self.maps):
