@@ -20,6 +20,7 @@ SLOW = (
     "test_diffusion.py::test_kernel_densities_integrate_to_one_and_draw_what_they_say[True]",
     "test_docs.py::test_page_runs_as_printed[diffusion.md]",
     "test_docs.py::test_page_runs_as_printed[manifolds.md]",
+    "test_docs.py::test_page_runs_as_printed[matrices.md]",
     "test_docs.py::test_page_runs_as_printed[own_manifold.md]",
     "test_docs.py::test_page_runs_as_printed[tutorial.md]",
     "test_fit.py::test_frechet_mean_is_the_point_of_no_pull",

@@ -45,6 +45,8 @@ class Settings:
     rival: Training
     """Of the models in flat space, whose steps are faster."""
     network: Network
+    most: int | None = 1500
+    """So many matrices of a data set, chosen at random; all if there are fewer."""
     steps: int = 40
     """Of generation."""
     methods: tuple[str, ...] = METHODS
@@ -55,11 +57,11 @@ class Settings:
         names = _report.chosen("eeg", only or NAMES, NAMES + MOABB, seeds)
         if budget == "quick":
             training = Training(steps=2, batch=16, validate_every=2)
-            return Settings(names, seeds or 1, training, training, Network(16, 1), steps=4)
-        factor = 10 if budget == "full" else 1
-        training = Training(60 * factor, 128, 1e-3, average=0.98, validate_every=20)
-        rival = Training(1000 * factor, 256, 1e-3, average=0.99, validate_every=100)
-        return Settings(names, seeds, training, rival, Network(128, 3))
+            return Settings(names, seeds or 1, training, training, Network(16, 1), 200, steps=4)
+        factor, most = (10, None) if budget == "full" else (1, 1500)
+        training = Training(40 * factor, 128, 5e-4, average=0.98, validate_every=20)
+        rival = Training(600 * factor, 256, 1e-3, average=0.99, validate_every=100)
+        return Settings(names, seeds, training, rival, Network(128, 3), most)
 
 
 def load(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -90,11 +92,14 @@ def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
         "training": dataclasses.asdict(settings.training),
         "rival": dataclasses.asdict(settings.rival),
         "network": dataclasses.asdict(settings.network),
+        "most": settings.most,
         "steps": settings.steps,
     }
     report: dict = {}
     for name in settings.names:
         loaded = load(name)
+        order = np.random.default_rng(0).permutation(len(loaded[0]))[: settings.most]
+        loaded = tuple(array[np.sort(order)] for array in loaded)
         parts = folds(name, loaded[2])[: settings.seeds]
         plan = Plan([name], len(parts), settings.methods)
 
