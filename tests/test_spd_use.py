@@ -180,9 +180,9 @@ def test_matrices_at_the_door():
     with pytest.raises(ValueError, match=r"data\[1\].*not symmetric"):
         check(bad)
     # A condition number that all share is taken away by centring, one of a single matrix is not.
-    root = np.diag([1e-2, 1.0, 1e2])
-    shared = root @ good @ root
-    found = check(shared, centre=root @ good.mean(axis=0) @ root)
+    mixing = random_rotation(3) @ np.diag([1e-2, 1.0, 1e2])
+    shared = mixing @ good @ mixing.T
+    found = check(shared, centre=mixing @ good.mean(axis=0) @ mixing.T)
     expected = np.asarray(check(good, centre=good.mean(axis=0)))
     np.testing.assert_allclose(np.linalg.eigvalsh(found), np.linalg.eigvalsh(expected), rtol=1e-3)
     with pytest.raises(ValueError, match=r"data\[0\] is nearly singular: rounding to float32"):
@@ -240,9 +240,8 @@ def test_spd_net_has_the_sizes_of_the_paper_and_names_matrices():
     sizes = [network.maps[0].shape[1], *(weight.shape[0] for weight in network.maps)]
     assert sizes == [10, 10, 6, 6, 3, 3, 6, 6, 10, 10]
     x = jnp.asarray(matrices(1, 10, 0.05)[0], jnp.float32)
-    value, slope = jax.jit(eqx.filter_value_and_grad(lambda n: jnp.sum(n(x, 0.01, jnp.ones(2)))))(
-        network
-    )
+    total = lambda network: jnp.sum(network(x, jnp.asarray(0.01), jnp.ones(2)))
+    value, slope = eqx.filter_jit(eqx.filter_value_and_grad(total))(network)
     assert np.isfinite(value)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(slope))
     made = network(x, jnp.asarray(0.01), jnp.ones(2))
