@@ -369,11 +369,12 @@ def build_network(
     key: Key,
 ) -> Any:
     """The network of a field, for the embedded points of a manifold unless it makes its own."""
-    if field.make_network is not None:
-        times = scales.t_min, scales.t1
-        return field.make_network(key, manifold, prepared.features.shape[1], times)
+    times = scales.t_min, scales.t1
+    own = field.make_network(key, manifold, prepared.features.shape[1], times)
+    if own is not None:
+        return own
     places = jax.vmap(manifold.embedding)(prepared.points)
-    lengths, times = (scales.finest, scales.coarsest), (scales.t_min, scales.t1)
+    lengths = scales.finest, scales.coarsest
     conditions = prepared.features.shape[1] + (frame_size(manifold) if guess is not None else 0)
     # Compact manifolds are of size one, and late noise fills them however narrow the data are.
     smallest = 0.1 if is_compact(manifold) else 1e-12

@@ -24,8 +24,7 @@ that the network can tell apart.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -33,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._types import Point, Scalar, Tangent
+from ._types import Key, Point, Scalar, Tangent
 from .gaussian import Gaussian
 from .manifolds import AbstractManifold
 from .mixture import Mixture
@@ -46,11 +45,8 @@ Guess = Mixture | Gaussian
 class AbstractScore(eqx.Module):
     """A tangent vector field for every time; a new one supplies `outputs` and `_field`.
 
-    Its network is a `FieldNetwork` of the embedded point, or what `make_network` makes of a key,
-    the manifold, the size of conditions and the first and last time.
+    Its network is a `FieldNetwork` of the embedded point unless `make_network` makes another.
     """
-
-    make_network: ClassVar[Callable[..., Any] | None] = None
 
     manifold: eqx.AbstractVar[AbstractManifold]
     network: eqx.AbstractVar[Any]
@@ -61,6 +57,13 @@ class AbstractScore(eqx.Module):
     @abstractmethod
     def outputs(manifold: AbstractManifold) -> int:
         """How many numbers the network has to return."""
+
+    @staticmethod
+    def make_network(
+        key: Key, manifold: AbstractManifold, conditions: int, times: tuple[float, float]
+    ) -> Any:
+        """A network of its own from the size of conditions and the first and last time, or None."""
+        return None
 
     @abstractmethod
     def _field(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
