@@ -27,8 +27,8 @@ from .tables import as_array
 # Data points for each Gaussian of a first guess, and the smallest time that its Gaussians stand
 # for, in units of the smallest time of the model: single points are not to be remembered.
 _POINTS_EACH, _NARROWEST = 16, 5.0
-# Waves that a network sees by default, and the dimension up to which.
-_WAVES, _MOST_WAVES = 128, 10
+# The dimension up to which a network sees waves by default.
+_MOST_WAVES = 10
 
 
 # How far rounding to single precision may move a point.
@@ -380,7 +380,7 @@ def build_network(
     smallest = 0.1 if is_compact(manifold) else 1e-12
     if isinstance(guess, Gaussian):  # it tells of directions in which the data are narrow
         smallest = float(jnp.sqrt(jnp.mean(jnp.var(places, axis=0))))
-    if network.frequencies is None:  # waves in random directions do not fill many dimensions
-        count = _WAVES if manifold.dim <= _MOST_WAVES else 0
-        network = dataclasses.replace(network, frequencies=count)
+    if network.frequencies is None and manifold.dim > _MOST_WAVES:
+        # Waves in random directions do not fill many dimensions.
+        network = dataclasses.replace(network, frequencies=0)
     return network.build(key, places, lengths, times, conditions, field.outputs(manifold), smallest)

@@ -242,7 +242,7 @@ class Network:
     width: int = 192
     depth: int = 4
     frequencies: int | None = None
-    """Waves; by default 128 in up to ten dimensions, and none beyond."""
+    """Waves; by default 128, and in `calor.fit` none on manifolds of more than ten dimensions."""
     centres: int = 0
     """Gaussians of the mixture whose score is the first guess that the network corrects."""
     gaussian: bool | None = None
@@ -292,10 +292,14 @@ class Network:
         return _build(self, key, jnp.asarray(places), scales, times, conditions, outputs, smallest)
 
 
+_WAVES = 128
+
+
 @eqx.filter_jit
 def _build(network, key, places, scales, times, conditions, outputs, smallest):
     key_direction, key_layers, key_out = jr.split(key, 3)
-    size, count = places.shape[1], network.frequencies
+    size = places.shape[1]
+    count = _WAVES if network.frequencies is None else network.frequencies
     direction = jr.normal(key_direction, (size, count))
     finest, coarsest = scales
     finest = network.finest or finest
