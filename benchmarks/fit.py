@@ -31,7 +31,7 @@ from calor.forward import TimeLaw
 from calor.names import manifold_named
 from calor.networks import trainable
 from calor.prior import Uniform
-from calor.training import State, _stepper, optimizer
+from calor.training import State, _advance, optimizer
 
 FLOW = "flow matching"
 
@@ -58,9 +58,7 @@ def training_speed(name, method):
     prepared = prepare(manifold, points, None, 0.1, jr.key(1), "benchmark")
     scales = find_scales(manifold, prepared.points, 1e-5, None, "benchmark")
     kind = TangentVelocity if flow else calor.TangentScore
-    network = build_network(
-        calor.Network(), manifold, prepared, scales, kind.outputs, None, jr.key(2)
-    )
+    network = build_network(calor.Network(), manifold, prepared, scales, kind, None, jr.key(2))
     field = kind(manifold, network)
     law = TimeLaw(scales.t_min, scales.t1)
     loss = _BatchLoss(_Denoising(kernel, law), settings.batch)
@@ -90,11 +88,10 @@ def training_speed(name, method):
         jnp.zeros(()),
         jnp.zeros(()),
     )
-    step = _stepper(transform, loss, rest, settings)
-    holder = [step(state, data, jr.key(4))]
+    holder = [_advance(state, data, jr.key(4), rest, loss, settings)]
 
     def one_step():
-        holder[0] = step(holder[0], data, jr.key(5))
+        holder[0] = _advance(holder[0], data, jr.key(5), rest, loss, settings)
         return holder[0].running_loss
 
     calls = {

@@ -33,6 +33,7 @@ SLOW = (
     "test_docs.py::test_page_runs_as_printed[clouds.md]",
     "test_docs.py::test_page_runs_as_printed[diffusion.md]",
     "test_docs.py::test_page_runs_as_printed[manifolds.md]",
+    "test_docs.py::test_page_runs_as_printed[matrices.md]",
     "test_docs.py::test_page_runs_as_printed[own_manifold.md]",
     "test_docs.py::test_page_runs_as_printed[tutorial.md]",
     "test_fit.py::test_frechet_mean_is_the_point_of_no_pull",

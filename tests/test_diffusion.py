@@ -91,7 +91,7 @@ def exact_model(name, time=0.1, t1=None, count=3, stop=1e-3):
         prior, t1 = Uniform(manifold), 6 / manifold.spectral_gap()
     else:
         prior, t1 = KernelPrior(kernel, 1.0 + time, centres), 1.0
-    model = Diffusion(manifold, score, prior, None, (stop,), (1.0, 0.0), t1, HISTORY, "{}")
+    model = Diffusion(manifold, score, prior, None, None, (stop,), (1.0, 0.0), t1, HISTORY, "{}")
     return model, score
 
 

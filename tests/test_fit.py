@@ -58,7 +58,7 @@ class Squares:
 @pytest.mark.parametrize("stopped", [3, 10, 11, 20])
 def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(stopped, tmp_path, monkeypatch):
     settings, path = calor.Training(steps=20, validate_every=10), tmp_path / "line.partial"
-    step = training._stepper
+    advance = training._advance
 
     def run(**options):
         return training.train(
@@ -74,25 +74,20 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(stopped, tmp
         )
 
     def stop(number, calls):
-        def make(*arguments):
-            advance = step(*arguments)
+        def counted(*inputs):
+            calls.append(1)
+            if len(calls) == number:
+                raise KeyboardInterrupt
+            return advance(*inputs)
 
-            def counted(*inputs):
-                calls.append(1)
-                if len(calls) == number:
-                    raise KeyboardInterrupt
-                return advance(*inputs)
-
-            return counted
-
-        return make
+        return counted
 
     whole, history = run()
     calls = []
-    monkeypatch.setattr(training, "_stepper", stop(stopped, calls))
+    monkeypatch.setattr(training, "_advance", stop(stopped, calls))
     with pytest.raises(KeyboardInterrupt):
         run(resume=path)
-    monkeypatch.setattr(training, "_stepper", stop(99, calls := []))
+    monkeypatch.setattr(training, "_advance", stop(99, calls := []))
     again, second = run(resume=path)
     assert len(calls) == 20 - (stopped - 1)  # the step that was interrupted is made again
     np.testing.assert_array_equal(again.network, whole.network)
@@ -101,23 +96,19 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(stopped, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["_stepper", "_validated"])
-def test_an_interrupted_fit_goes_on_to_the_same_result(where, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("where", "number"), [("_advance", 20), ("_validated", 2)])
+def test_an_interrupted_fit_goes_on_to_the_same_result(where, number, tmp_path, monkeypatch):
     data, path = points_of(SPHERE, 200), tmp_path / "fit.partial"
     whole = fit(data)
     original, calls = getattr(training, where), []
 
-    def count(function, number):
-        def counted(*inputs):
-            calls.append(1)
-            if len(calls) == number:
-                raise KeyboardInterrupt
-            return function(*inputs)
+    def counted(*inputs):
+        calls.append(1)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        return original(*inputs)
 
-        return counted
-
-    stepper = lambda *arguments: count(original(*arguments), 20)
-    monkeypatch.setattr(training, where, stepper if where == "_stepper" else count(original, 2))
+    monkeypatch.setattr(training, where, counted)
     with pytest.raises(KeyboardInterrupt):
         fit(data, resume=path)
     assert path.exists()

@@ -28,7 +28,7 @@ def log_prob(z, t):
 @pytest.mark.parametrize("t", [0.01, 0.3, 4.0])
 def test_score_of_a_noised_mixture(t):
     places = 3 * jr.normal(jr.key(0), (50, 2))
-    found = jax.vmap(lambda z: MIXTURE.score(z, jnp.asarray(t)))(places)
+    found = jax.vmap(lambda z: MIXTURE.score(z, jnp.asarray(t), jnp.zeros(0)))(places)
     wanted = jax.vmap(jax.grad(lambda z: log_prob(z, jnp.asarray(t))))(places)
     np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4)
 
@@ -62,7 +62,7 @@ def test_guess_around_one_point_is_the_score_of_the_kernel(name):
 
     def both(key):
         x = kernel._sample(t + tau, x0, key)
-        coefficients = guessed(manifold, guess, t, x) / jnp.sqrt(2 * t)
+        coefficients = guessed(manifold, guess, t, x, jnp.zeros(0)) / jnp.sqrt(2 * t)
         found = jnp.tensordot(coefficients, manifold.frame(x), axes=1)
         return found, kernel._score(t + tau, x, x0)
 

@@ -5,6 +5,8 @@ from . import recipes as recipes
 from .certificate import Certificate as Certificate
 from .checkpoint import load as load
 from .checkpoint import save as save
+from .denoisers import SPDNetScore as SPDNetScore
+from .denoisers import TriangularScore as TriangularScore
 from .density import KernelDensity as KernelDensity
 from .density import fit_density as fit_density
 from .diffusion import Diffusion as Diffusion

@@ -13,15 +13,18 @@ import numpy as np
 
 from . import (
     cloud_solutions,
+    denoisers,
     diffusion,
     equivariant,
     flow,
+    gaussian,
     matchings,
     mixture,
     networks,
     pairs,
     polynomials,
     prior,
+    regression,
     score,
     shorttime,
     solutions,
@@ -51,6 +54,9 @@ _CLASSES = {
         LearnedKernel,
         ProductKernel,
         QuotientKernel,
+        denoisers.SPDNet,
+        denoisers.SPDNetScore,
+        denoisers.TriangularScore,
         diffusion.Diffusion,
         cloud_solutions.CloudSolution,
         cloud_solutions.PairGraph,
@@ -64,6 +70,8 @@ _CLASSES = {
         SpectralKernel,
         matchings.Learned,
         matchings.MatchingNetwork,
+        gaussian.Gaussian,
+        gaussian.GaussianPrior,
         mixture.Mixture,
         networks.Dense,
         networks.FieldNetwork,
@@ -74,6 +82,8 @@ _CLASSES = {
         networks.SetNetwork,
         prior.KernelPrior,
         prior.Uniform,
+        regression.LabelMeans,
+        regression.Regression,
         pairs.PairForm,
         pairs.PairSolution,
         polynomials.Block,
@@ -190,7 +200,11 @@ def _decode(code: Any, tensors: dict[str, np.ndarray], own: Submanifold | None) 
         return _recognized(own, code["submanifold"])
     fields = dict(code["fields"])
     law = fields.pop("law", None)
-    values = {name: _decode(item, tensors, own) for name, item in fields.items()}
+    values: dict[str, Any] = {
+        # The isometry at the door of a model is computed in double precision.
+        name: tensors[item["tensor"]] if name == "centre" and item else _decode(item, tensors, own)
+        for name, item in fields.items()
+    }
     if code["class"] == "LearnedKernel":
         return learned_kernel(
             values["manifold"],

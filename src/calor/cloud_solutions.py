@@ -46,9 +46,9 @@ class CloudSolution(AbstractSolution):
         """log p."""
         return self.kernel._log_prob(t, x, x0)
 
-    def score(self, t, x, x0):
-        """From the posterior over matchings."""
-        return self.kernel._score(t, x, x0)
+    def log_prob_and_score(self, t, x, x0):
+        """The score is from the posterior over matchings."""
+        return self.kernel._log_prob_and_score(t, x, x0)
 
     def terms(self, t, x, x0):
         """The terms of the equation."""

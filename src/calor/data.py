@@ -1,7 +1,7 @@
 """Data at the door: checked once, with the number of the row that is wrong, then trusted."""
 
+import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,13 +13,15 @@ from jaxtyping import Array, Float
 from scipy.spatial import KDTree
 
 from ._types import Key
+from .gaussian import Gaussian, fit_gaussian, has_chart
 from .heat import AbstractHeatKernel
-from .manifolds import AbstractManifold, PointCloud
+from .manifolds import AbstractManifold, AbstractSymmetricSpace, PointCloud
 from .manifolds.base import TOLERANCE
 from .mixture import Mixture, fit_mixture
-from .networks import FieldNetwork, Network
-from .prior import is_compact
-from .score import Condition, frame_size, learn_condition
+from .networks import Network
+from .prior import frechet_mean, is_compact
+from .regression import regress_on_labels, regress_on_numbers
+from .score import AbstractScore, Condition, frame_size, learn_condition
 from .tables import as_array
 
 # Data points for each Gaussian of a first guess, and the smallest time that its Gaussians stand
@@ -27,10 +29,19 @@ from .tables import as_array
 _POINTS_EACH, _NARROWEST = 16, 5.0
 # The smallest noise of points in a cloud, in units of the distance of neighbours.
 _FINEST = 0.02
+# The dimension up to which a network sees waves by default.
+_MOST_WAVES = 10
+# How far rounding to single precision may move a point.
+_ROUNDING = 0.05
 
 
 def checked_points(
-    manifold: AbstractManifold, data: Any, owner: str, name: str = "data", at_least: int = 1
+    manifold: AbstractManifold,
+    data: Any,
+    owner: str,
+    name: str = "data",
+    at_least: int = 1,
+    centre: np.ndarray | None = None,
 ) -> Float[Array, "n ..."]:
     """An array of points of a manifold, along the first axis.
 
@@ -40,7 +51,51 @@ def checked_points(
         owner: the public function that is called, for messages.
         name: of the argument, for messages.
         at_least: how many points there must be.
+        centre: the point that an isometry takes to the origin, if the points are to be moved.
     """
+    array = _rows(manifold, data, owner, name, at_least)
+    if not hasattr(manifold, "centred"):
+        return _on_manifold(manifold, jnp.asarray(array, jnp.result_type(float)), owner, name)
+    return _moved(manifold, _doubles(manifold, array, owner, name), centre, owner, name)
+
+
+def _doubles(manifold, array, owner, name):
+    """The points in double precision: those that share a bad condition have a good one later."""
+    with jax.enable_x64(True):
+        return np.asarray(_on_manifold(manifold, jnp.asarray(array, jnp.float64), owner, name))
+
+
+def _moved(manifold, points, centre, owner, name):
+    """Points in working precision, as seen from the centre."""
+    with jax.enable_x64(True):
+        inside = jnp.asarray(points)
+        if centre is not None:
+            inside = _centred(manifold, inside, jnp.asarray(centre))
+        places, points = np.asarray(_embedded(manifold, inside)), np.asarray(inside)
+    rounded = jnp.asarray(points, jnp.result_type(float))
+    off = np.linalg.norm(np.asarray(_embedded(manifold, rounded)) - places, axis=1)
+    if not np.all(off <= _ROUNDING):
+        row = int(np.argmax(~(off <= _ROUNDING)))
+        raise ValueError(
+            f"{owner}: {name}[{row}] is nearly singular: rounding to {rounded.dtype} moves it by "
+            f"{off[row]:.2g} in the metric. Add a multiple of the identity, leave out channels "
+            "that depend on others, or call jax.config.update('jax_enable_x64', True) first."
+        )
+    return rounded
+
+
+def uncentred(
+    manifold: AbstractManifold, points: Float[Array, "n ..."], centre: np.ndarray
+) -> Float[Array, "n ..."]:
+    """Points around the origin moved back to the centre."""
+    with jax.enable_x64(True):
+        inside = jnp.asarray(np.asarray(points, np.float64))
+        found = np.asarray(_uncentred(manifold, inside, jnp.asarray(centre)))
+    return _projected(manifold, jnp.asarray(found, points.dtype))
+
+
+def _rows(manifold, data, owner, name, at_least):
+    """An array of finite real numbers of the right shape."""
     try:
         data = as_array(data, manifold)
     except (TypeError, ValueError) as error:
@@ -50,9 +105,10 @@ def checked_points(
     except Exception as error:
         raise TypeError(f"{owner}: {name} must be an array, got {type(data).__name__}.") from error
     if array.dtype.kind not in "fiub":
+        hint = " Take its real part, if its imaginary part is rounding." * (array.dtype.kind == "c")
         raise TypeError(
             f"{owner}: {name} must be an array of real numbers, got {array.dtype} "
-            f"({type(data).__name__})."
+            f"({type(data).__name__}).{hint}"
         )
     if array.shape == manifold.shape:
         array = array[None]
@@ -71,7 +127,11 @@ def checked_points(
             f"{owner}: {name} has NaN or infinite entries in {int(bad.sum())} rows, the first is "
             f"row {row}; clean the data first."
         )
-    points = jnp.asarray(array, jnp.result_type(float))
+    return array
+
+
+def _on_manifold(manifold, points, owner, name):
+    """The nearest points of the manifold; an error names the first that is not near."""
     offsets = np.asarray(_offsets(manifold, points))
     if not np.all(offsets <= TOLERANCE):
         row = int(np.argmax(~(offsets <= TOLERANCE)))
@@ -93,6 +153,21 @@ def _projected(manifold, points):
     return jax.vmap(manifold._project)(points)
 
 
+@eqx.filter_jit
+def _embedded(manifold, points):
+    return jax.vmap(manifold.embedding)(points)
+
+
+@eqx.filter_jit
+def _centred(manifold, points, centre):
+    return jax.vmap(lambda x: manifold.centred(x, centre))(points)
+
+
+@eqx.filter_jit
+def _uncentred(manifold, points, centre):
+    return jax.vmap(lambda x: manifold.uncentred(x, centre))(points)
+
+
 def split(key: Key, count: int, fraction: float) -> tuple[Array, Array]:
     """Indices of a training part and of a validation part, both not empty."""
     order = jr.permutation(key, count)
@@ -101,13 +176,14 @@ def split(key: Key, count: int, fraction: float) -> tuple[Array, Array]:
 
 
 class Prepared(eqx.Module):
-    """Checked data, split into a training and a validation part."""
+    """Checked data, split into a training and a validation part, as seen from their centre."""
 
     points: Float[Array, "n ..."]
     features: Float[Array, "n c"]
     held_out: Float[Array, "m ..."]
     held_features: Float[Array, "m c"]
     encoder: Condition | None
+    centre: np.ndarray | None
 
 
 def prepare(
@@ -117,9 +193,16 @@ def prepare(
     validation: Any,
     key: Key,
     owner: str,
+    centre: bool = True,
 ) -> Prepared:
-    """Check the data once, encode the conditions, and put a validation part aside."""
-    points = checked_points(manifold, data, owner, "data", at_least=2)
+    """Check the data once, encode the conditions, and put a validation part aside.
+
+    Where isometries take any point to the origin, the Frechet mean of the training part is taken
+    there: densities do not change, and a network sees points near the origin.
+    """
+    moves = centre and hasattr(manifold, "centred")
+    check: Any = _doubled_points if moves else checked_points
+    points = check(manifold, data, owner, "data", at_least=2)
     encoder = None
     features = jnp.zeros((len(points), 0))
     if condition is not None:
@@ -135,12 +218,13 @@ def prepare(
                 f"{owner}: validation must be a fraction between 0 and 1, or points, got "
                 f"{validation!r}."
             )
-        first, second = split(key, len(points), float(validation))
-        return Prepared(points[first], features[first], points[second], features[second], encoder)
+        first, second = map(np.asarray, split(key, len(points), float(validation)))
+        parts = points[first], features[first], points[second], features[second]
+        return _around_mean(manifold, Prepared(*parts, encoder, None), moves, owner)
     held_condition = None
     if isinstance(validation, tuple) and len(validation) == 2:
         validation, held_condition = validation
-    held = checked_points(manifold, validation, owner, "validation")
+    held = check(manifold, validation, owner, "validation")
     held_features = jnp.zeros((len(held), 0))
     if encoder is not None:
         if held_condition is None:
@@ -148,7 +232,26 @@ def prepare(
                 f"{owner}: with conditions, validation must be a pair (points, conditions)."
             )
         held_features = encoder(held_condition, len(held), owner)
-    return Prepared(points, features, held, held_features, encoder)
+    parts = points, features, held, held_features
+    return _around_mean(manifold, Prepared(*parts, encoder, None), moves, owner)
+
+
+def _doubled_points(manifold, data, owner, name, at_least=1):
+    return _doubles(manifold, _rows(manifold, data, owner, name, at_least), owner, name)
+
+
+def _around_mean(manifold, prepared, moves, owner):
+    """Prepared data, still in double precision, moved to where their mean is the origin."""
+    if not moves:
+        return prepared
+    with jax.enable_x64(True):
+        centre = np.asarray(frechet_mean(manifold, prepared.points))
+    points, held = (
+        _moved(manifold, part, centre, owner, name)
+        for part, name in ((prepared.points, "data"), (prepared.held_out, "validation"))
+    )
+    features = prepared.features, prepared.held_features
+    return Prepared(points, features[0], held, features[1], prepared.encoder, centre)
 
 
 class Scales(NamedTuple):
@@ -167,8 +270,18 @@ def find_scales(
     t1: float | None,
     owner: str,
     kernel: AbstractHeatKernel | None = None,
+    law: Gaussian | None = None,
 ) -> Scales:
-    """Take the times that are given, and find the rest from the data and the kernel."""
+    """Take the times that are given, and find the rest from the data and the kernel.
+
+    Where the data look Gaussian given their conditions, noise at the last time has twice the
+    largest variance of that law, and a tenth of the smallest at the first; both times are rounded
+    to one digit, so that fits to parts of the same data share what is compiled.
+    """
+    if law is not None:
+        lowest, highest = float(jnp.min(law.variances)), float(jnp.max(law.variances))
+        t1 = float(f"{min(highest, _widest(manifold)):.0e}") if t1 is None else t1
+        t_min = float(f"{min(lowest / 20, t1 / 100):.0e}") if t_min is None else t_min
     places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
     spread = float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
     given = t_min
@@ -209,6 +322,46 @@ def point_scale(manifold: PointCloud, clouds: Float[Array, "m n ..."]) -> float:
     return float(np.sqrt(np.median(squared[present > 0])))
 
 
+def _widest(manifold):
+    """The last time at which noise does not yet feel negative curvature most of all."""
+    if not isinstance(manifold, AbstractSymmetricSpace) or manifold.scalar_curvature() >= 0:
+        return math.inf
+    return 1.5 * manifold.dim / -manifold.scalar_curvature()
+
+
+def find_gaussian(
+    chosen: bool | None, manifold: AbstractManifold, prepared: Prepared, owner: str
+) -> tuple[Prepared, Gaussian | None]:
+    """The Gaussian law of the places given the conditions, if the network corrects one.
+
+    Features are followed by the places that they predict, those of training data by the places that
+    all other rows predict for them.
+    """
+    if not (has_chart(manifold) if chosen is None else chosen):
+        return prepared, None
+    if not has_chart(manifold):
+        raise ValueError(
+            f"{owner}: Network(gaussian=True) is for manifolds that one chart covers, such as "
+            f"SPD(n), not for {manifold}."
+        )
+    places = np.asarray(_embedded(manifold, prepared.points), np.float64)
+    encoder = prepared.encoder
+    if encoder is None:
+        return prepared, fit_gaussian(places, None)
+    rows = np.asarray(prepared.features, np.float64)
+    regress = regress_on_labels if encoder.labels else regress_on_numbers
+    regression, predicted = regress(rows, places)
+    labels = np.argmax(rows, axis=1) if encoder.labels else None
+    law = fit_gaussian(places - predicted, labels)
+    encoder = Condition(encoder.middle, encoder.spread, encoder.labels, regression)
+    told = jnp.asarray(predicted, prepared.features.dtype)
+    features = jnp.concatenate([prepared.features, told], axis=1)
+    told = jax.jit(jax.vmap(regression))(prepared.held_features)
+    held = jnp.concatenate([prepared.held_features, told], axis=1)
+    parts = prepared.points, features, prepared.held_out, held
+    return Prepared(*parts, encoder, prepared.centre), law
+
+
 def find_guess(
     network: Network, manifold: AbstractManifold, prepared: Prepared, scales: Scales, key: Key
 ) -> Mixture | None:
@@ -225,14 +378,23 @@ def build_network(
     manifold: AbstractManifold,
     prepared: Prepared,
     scales: Scales,
-    outputs: Callable[[AbstractManifold], int],
-    guess: Mixture | None,
+    field: type[AbstractScore],
+    guess: Mixture | Gaussian | None,
     key: Key,
-) -> FieldNetwork:
-    """A network for the embedded points of a manifold."""
+) -> Any:
+    """The network of a field, for the embedded points of a manifold unless it makes its own."""
+    times = scales.t_min, scales.t1
+    own = field.make_network(key, manifold, prepared.features.shape[1], times)
+    if own is not None:
+        return own
     places = jax.vmap(manifold.embedding)(prepared.points)
-    lengths, times = (scales.finest, scales.coarsest), (scales.t_min, scales.t1)
+    lengths = scales.finest, scales.coarsest
     conditions = prepared.features.shape[1] + (frame_size(manifold) if guess is not None else 0)
     # Compact manifolds are of size one, and late noise fills them however narrow the data are.
     smallest = 0.1 if is_compact(manifold) else 1e-12
-    return network.build(key, places, lengths, times, conditions, outputs(manifold), smallest)
+    if isinstance(guess, Gaussian):  # it tells of directions in which the data are narrow
+        smallest = float(jnp.sqrt(jnp.mean(jnp.var(places, axis=0))))
+    if network.frequencies is None and manifold.dim > _MOST_WAVES:
+        # Waves in random directions do not fill many dimensions.
+        network = dataclasses.replace(network, frequencies=0)
+    return network.build(key, places, lengths, times, conditions, field.outputs(manifold), smallest)

@@ -1,12 +1,13 @@
 """Real data, from the folder that CALOR_DATA names or from a package, and made-up data.
 
 calor ships no data.  `earth` reads the four sets of events on the globe that Mathieu and Nickel
-(2020) collected and De Bortoli et al. (2022) made a benchmark; `rotation_mixture` draws the mixture
-of wrapped normals on SO(3) of the latter.
+(2020) collected and De Bortoli et al. (2022) made a benchmark; `RotationMixture` draws the mixture
+of wrapped normals on SO(3) of the latter; `taxi`, `eeg`, `emg` and `moabb` read matrices.
 """
 
 import os
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +51,84 @@ def earth(name: str) -> Float[np.ndarray, "n 3"]:
     if not path.is_file():
         raise DataError(f"there is no file {path}; it holds latitude and longitude of {name}")
     return read_points(path, Sphere(2))
+
+
+def _arrays(folder: str, file: str) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file below the folder of the data."""
+    path = data_folder() / folder / file
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
+    with np.load(path, allow_pickle=False) as loaded:
+        return {name: loaded[name] for name in loaded}
+
+
+def taxi() -> tuple[Float[np.ndarray, "n 13"], Float[np.ndarray, "n 10 10"]]:
+    """Predictors and matrices of traffic flows in New York, published by Li et al. (2024)."""
+    arrays = _arrays("nyc_taxi_spd10", "nyc_taxi_spd10.npz")
+    return arrays["predictors"], arrays["spd"]
+
+
+def eeg() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Covariances (n, 13, 13) of one subject of PhysioNet's motor imagery, labels and runs.
+
+    Labels: 0 rest, 1 left fist, 2 right fist, 3 both fists, 4 both feet.
+    """
+    arrays = _arrays("eeg_physionet_mmi_s001", "eeg_cov.npz")
+    return arrays["cov13"], arrays["label"], arrays["run"]
+
+
+def emg() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Covariances (n, 8, 8) of muscle signals of five gestures, labels and segments."""
+    arrays = _arrays("spd8_emg", "emg_cov.npz")
+    names = np.array(["rest", "rock", "paper", "scissors", "ok"])
+    return arrays["cov"], names[arrays["label"]], arrays["segment"]
+
+
+def moabb(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Covariances of `BNCI2014-002` or `BNCI2015-001`, labels and groups.
+
+    The protocol of DiffeoCFM (Collas et al. 2025): motor imagery with the defaults of moabb,
+    covariances by OAS; the third session of BNCI2015-001, which few subjects have, is left out.
+    Groups are subject and run, for 2015-001 subject and session.  moabb downloads the
+    recordings when they are first asked for.
+    """
+    if name not in ("BNCI2014-002", "BNCI2015-001"):
+        raise ValueError(f"moabb: known are BNCI2014-002 and BNCI2015-001, got {name!r}.")
+    try:
+        import moabb.datasets  # pyright: ignore
+        import moabb.paradigms  # pyright: ignore
+    except ImportError as error:
+        raise DataError(
+            "the recordings come through the package moabb, which is not installed; run: pip "
+            "install 'calor[eeg]'"
+        ) from error
+    recordings = getattr(moabb.datasets, name.replace("-", "_"))()
+    signals, labels, about = moabb.paradigms.MotorImagery().get_data(recordings)
+    return from_recordings(signals, labels, about, by_session=name == "BNCI2015-001")
+
+
+def from_recordings(
+    signals: Float[np.ndarray, "n c s"], labels: Any, about: Any, *, by_session: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Covariances, labels and groups from what a paradigm of moabb returns.
+
+    Args:
+        signals: channels by samples of each trial.
+        labels: one for each trial.
+        about: a table with the columns subject, session and run.
+        by_session: groups are sessions, of which the first two are kept, and not runs.
+    """
+    from sklearn.covariance import oas  # comes with calor[eeg]
+
+    labels = np.asarray(labels)
+    about = {name: np.asarray(about[name]).astype(str) for name in ("subject", "session", "run")}
+    kept = np.ones(len(labels), bool)
+    if by_session:
+        kept = np.isin(about["session"], np.unique(about["session"])[:2])
+    inner = about["session"] if by_session else np.char.add(about["session"], about["run"])
+    groups = np.char.add(np.char.add(about["subject"], "/"), inner)
+    covariances = np.stack([oas(trial.T)[0] for trial in np.asarray(signals, float)[kept]])
+    return covariances, labels[kept], groups[kept]
 
 
 def split(points: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -71,7 +71,7 @@ class _Draw(eqx.Module):
 
     def __call__(self, t, x0, is_broad, key):
         key_near, key_far = jr.split(key)
-        near, far = self.kernel._sample(t, x0, key_near), self.broad.sample(key_far)
+        near, far = self.kernel._sample(t, x0, key_near), self.broad.sample(key_far, jnp.zeros(0))
         return jnp.where(is_broad, far, near)
 
 
@@ -90,7 +90,8 @@ def _parts(kernel, points, bandwidths, broad, x):
     size = max(1, min(256, 2_000_000 // len(points)))  # pairs in memory at a time
     run = _Mean(kernel)
     rows = [in_batches(run, x, shared=(points, times), size=size) for times in bandwidths]
-    return jnp.stack([*rows, in_batches(broad.log_prob, x)], axis=1)
+    rows.append(in_batches(broad.log_prob, x, jnp.zeros((len(x), 0), x.dtype)))
+    return jnp.stack(rows, axis=1)
 
 
 def fit_density(
@@ -116,7 +117,7 @@ def fit_density(
         raise TypeError(f"fit_density: kernel must be a heat kernel, got {kernel!r:.80}.")
     manifold = kernel.manifold
     key = random_key(key, "fit_density")
-    prepared = prepare(manifold, data, None, validation, key, "fit_density")
+    prepared = prepare(manifold, data, None, validation, key, "fit_density", centre=False)
     points, held = prepared.points, prepared.held_out
     places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
     broad = Uniform(manifold)

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from . import reverse
@@ -35,6 +37,7 @@ class Diffusion(AbstractModel):
     field: AbstractScore
     prior: AbstractPrior
     condition: Condition | None
+    centre: np.ndarray | None
     stops: tuple[float, ...] = eqx.field(static=True)
     weights: tuple[float, ...] = eqx.field(static=True)
     t1: float = eqx.field(static=True)
@@ -71,7 +74,13 @@ class Diffusion(AbstractModel):
         """The score of the noised data at one point."""
         x = self.manifold.check_point(x)
         features = self._features(condition, 1, "score")[0]
-        return self.field(positive_time(t, "score").astype(x.dtype), x, features)
+        t = positive_time(t, "score").astype(x.dtype)
+        if self.centre is None:
+            return self.field(t, x, features)
+        centre, manifold = jnp.asarray(self.centre, x.dtype), self.manifold
+        inside = manifold.centred(x, centre)  # pyright: ignore
+        out = lambda y: manifold.uncentred(y, centre)  # pyright: ignore
+        return jax.jvp(out, (inside,), (self.field(t, inside, features),))[1]
 
     def _velocity(self, tau, x, features):
         t = jnp.exp(tau)  # tau = log t: every scale takes about equally long
@@ -89,7 +98,7 @@ class _Generate(eqx.Module):
 
     def __call__(self, times, key, stop, features):
         key_start, key_run = jr.split(key)
-        x = self.model.prior.sample(key_start)
+        x = self.model.prior.sample(key_start, features)
 
         def score(t, x):
             return self.model.field(t, x, features)
@@ -131,9 +140,11 @@ def fit(
         network: its size; on a `PointCloud` a `CloudNetwork`.
         training: the budget.
         t_min: the smallest time; by default the squared distance of neighbours in the data, by
-            its lower quartile, over twice the dimension.
+            its lower quartile, over twice the dimension; on SPD(n) a twentieth of the smallest
+            variance of the logarithms, given the condition.
         t1: the last time; by default six over the first eigenvalue on compact manifolds, and four
-            times the variance of the data on others.
+            times the variance of the data on others; on SPD(n) the largest variance of the
+            logarithms, given the condition.
         time_power: the law of the times in training, see `TimeLaw`.
         centres: of the prior on a manifold that is not compact: 1 is the Frechet mean of the data,
             more are so many of the data points.

@@ -145,6 +145,8 @@ class CloudNetwork:
     """How many leading coordinates are places, which turn together; by default those that the
     manifold centres, or all if it centres none."""
 
+    gaussian: ClassVar[bool] = False
+    """A cloud has no chart in which data could be Gaussian."""
     judge: ClassVar[str] = "loss"
     """Training is judged by the loss of held out clouds: likelihoods in so many dimensions take
     too long."""
@@ -251,12 +253,12 @@ class CloudPrior(AbstractPrior):
     log_counts: Float[Array, " c"]
     """Logarithms of the probabilities of `smallest`, ..., n points."""
 
-    def sample(self, key):
+    def sample(self, key, features):
         """A draw."""
         key_count, key_noise = jr.split(key)
         return self._drawn(self._presence(key_count), key_noise)
 
-    def partner(self, x, key):
+    def partner(self, x, key, features):
         """A draw with as many points as x."""
         return self._drawn(self.manifold.present(x), key)
 
@@ -271,7 +273,7 @@ class CloudPrior(AbstractPrior):
         places = self.middle + jnp.sqrt(self.variance) * noise
         return manifold.with_presence(places, present)
 
-    def log_prob(self, x):
+    def log_prob(self, x, features):
         """In the volume of the quotient: the sum over the relabelings of a cloud, all equal."""
         manifold, count = self.manifold, self.manifold.count(x)
         inside = (manifold.places(x) - self.middle) * manifold.present(x)[:, None]

@@ -16,12 +16,14 @@ from jaxtyping import Array, Float
 
 from ._checks import positive_integer, random_key
 from ._types import Key, Points, Scalar
-from .data import Prepared, Scales, build_network, find_guess, find_scales, prepare
+from .data import Prepared, Scales, build_network, find_gaussian, find_guess, find_scales, prepare
 from .equivariant import CloudNetwork, cloud_prior
 from .forward import TimeLaw
+from .gaussian import Gaussian, gaussian_prior
 from .heat import AbstractHeatKernel
+from .likelihood import EXACT_DIVERGENCE
 from .manifolds import PointCloud, Submanifold
-from .models import HeldOutLikelihood, Model, with_field, with_weights
+from .models import HeldOutLikelihood, HeldOutLoss, Model, with_weights
 from .networks import Network
 from .prior import (
     AbstractPrior,
@@ -36,8 +38,6 @@ from .training import History, Training, train
 
 # Stops that are tried, in units of t_min.
 _STOPS = (1.0, 5.0, 50.0, 1000.0)
-# Held out points whose loss judges a training, and how often each is noised.
-_JUDGED, _ROUNDS = 512, 4
 
 Objective = Callable[[AbstractScore, Float[Array, "n ..."], Float[Array, "n c"], Key], Scalar]
 
@@ -95,18 +95,25 @@ def fit_model(
     key_split, key_start, key_train, key_check = jr.split(random_key(key, owner), 4)
     prepared = prepare(manifold, data, condition, validation, key_split, owner)
     given = choices.t_min, choices.t1
-    scales = find_scales(manifold, prepared.points, *given, owner, kernel)
-    stops = _stops(choices.stops, scales, network, owner)
-    prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check, owner)
+    # In many dimensions a likelihood is an estimate that takes long.
+    by_likelihood = network.judge == "likelihood" and manifold.dim <= EXACT_DIVERGENCE
+    prepared, gaussian = find_gaussian(network.gaussian, manifold, prepared, owner)
+    scales = find_scales(manifold, prepared.points, *given, owner, kernel, gaussian)
+    stops = _stops(choices.stops, scales, by_likelihood, owner)
+    if gaussian is None:
+        prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check, owner)
+    else:
+        prior = gaussian_prior(kernel, gaussian, scales.t1, key_check)
     law = TimeLaw(scales.t_min, scales.t1, float(choices.time_power))
     objective = make_objective(prior, law)
-    field = _start(network, field_class, manifold, prepared, scales, key_start)
+    field = _start(network, field_class, manifold, prepared, scales, gaussian, key_start)
     record = _record(kernel, network, training, field_class, law, stops, prepared, prior, key)
     model = model_class(
         manifold=manifold,
         field=field,
         prior=prior,
         condition=prepared.encoder,
+        centre=prepared.centre,
         stops=stops,
         weights=(1.0,) + (0.0,) * len(stops),
         t1=scales.t1,
@@ -114,7 +121,7 @@ def fit_model(
         record=json.dumps(record),
     )
     judge = HeldOutLoss(objective, prepared, key_check)
-    if network.judge == "likelihood":
+    if by_likelihood:
         judge = HeldOutLikelihood(model, prepared, key_check)
     field, history = train(
         model.field,
@@ -128,10 +135,7 @@ def fit_model(
         progress=choices.progress,
         resume=choices.resume,
     )
-    if network.judge == "likelihood":
-        model = with_weights(model, field, history, prepared, key_check)
-    else:
-        model = with_field(model, field, history)
+    model = with_weights(model, field, history, prepared, key_check)
     if choices.resume is not None:
         Path(choices.resume).unlink(missing_ok=True)
     return model
@@ -158,20 +162,20 @@ def _start(
     manifold: Any,
     prepared: Prepared,
     scales: Scales,
+    gaussian: Gaussian | None,
     key: Key,
 ) -> AbstractScore:
     """A field with a random network."""
     if isinstance(network, CloudNetwork):
         return field_class(manifold, network.start(manifold, prepared, scales, key))
-    guess = find_guess(network, manifold, prepared, scales, key)
-    outputs = field_class.outputs
-    built = build_network(network, manifold, prepared, scales, outputs, guess, key)
+    guess = gaussian or find_guess(network, manifold, prepared, scales, key)
+    built = build_network(network, manifold, prepared, scales, field_class, guess, key)
     return field_class(manifold, built, guess)
 
 
-def _stops(given, scales, network, owner):
+def _stops(given, scales, by_likelihood, owner):
     """The stops that are tried, in increasing order; one if no likelihood chooses among them."""
-    if given is None and network.judge == "loss":
+    if given is None and not by_likelihood:
         return (scales.t_min,)
     if given is None:
         multiples = [factor * scales.t_min for factor in _STOPS]
@@ -196,32 +200,6 @@ class _BatchLoss(eqx.Module):
         key_batch, key_noise = jr.split(key)
         chosen = jr.randint(key_batch, (self.batch,), 0, len(points))
         return self.objective(field, points[chosen], features[chosen], key_noise)
-
-
-class HeldOutLoss:
-    """The loss at held out points, with the same times and noise whenever it is asked."""
-
-    def __init__(self, objective: Objective, prepared: Prepared, key: Key):
-        """Choose the points and what they are noised with."""
-        chosen = jr.permutation(key, len(prepared.held_out))[:_JUDGED]
-        self._points = prepared.held_out[chosen], prepared.held_features[chosen]
-        self._objective = objective
-        self._keys = jr.split(key, (_ROUNDS, len(chosen)))
-
-    def __len__(self) -> int:
-        """The number of points."""
-        return len(self._points[0])
-
-    def __call__(self, field: AbstractScore) -> Float[np.ndarray, " n"]:
-        """The mean loss of each point."""
-        rounds = [_losses(self._objective, field, *self._points, keys) for keys in self._keys]
-        return np.mean(rounds, axis=0)
-
-
-@eqx.filter_jit
-def _losses(objective, field, points, features, keys):
-    one = lambda x, c, key: objective(field, x[None], c[None], key)
-    return jax.lax.map(lambda row: one(*row), (points, features, keys), batch_size=128)
 
 
 def make_prior(

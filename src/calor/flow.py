@@ -15,6 +15,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ._types import Key, Points, Scalar
@@ -24,12 +25,11 @@ from .forward import TimeLaw, mean_loss
 from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold
 from .matchings import Labelled
-from .mixture import Mixture
 from .models import AbstractModel
 from .networks import FieldNetwork, Network
 from .prior import AbstractPrior
 from .reverse import midpoint
-from .score import AbstractScore, Condition, frame_size, network_output
+from .score import AbstractScore, Condition, Guess, frame_size, network_output
 from .training import History, Training
 
 
@@ -38,7 +38,7 @@ class TangentVelocity(AbstractScore):
 
     manifold: AbstractManifold
     network: FieldNetwork
-    guess: Mixture | None = None
+    guess: Guess | None = None
 
     outputs = staticmethod(frame_size)
 
@@ -54,6 +54,7 @@ class Flow(AbstractModel):
     field: AbstractScore
     prior: AbstractPrior
     condition: Condition | None
+    centre: np.ndarray | None
     stops: tuple[float, ...] = eqx.field(static=True)
     weights: tuple[float, ...] = eqx.field(static=True)
     t1: float = eqx.field(static=True)
@@ -99,7 +100,7 @@ class _Generate(eqx.Module):
         def velocity(left, x):
             return model.field(model.t1 * left**2, x, features)
 
-        start = model.prior.sample(key)
+        start = model.prior.sample(key, features)
         ends = jnp.stack([times[:-1], jnp.maximum(times[1:], stop)], axis=1).astype(start.dtype)
         return jax.lax.scan(step, start, ends)[0]
 
@@ -169,8 +170,8 @@ def matching_loss(
     join = (lambda x, y: y - x) if labelled else manifold._log
 
     def one(t, x1, condition, key):
-        left = jnp.sqrt(t / law.t1)
-        x = manifold._exp(x1, left * join(x1, prior.partner(x1, key).astype(x1.dtype)))
+        left, start = jnp.sqrt(t / law.t1), prior.partner(x1, key, condition)
+        x = manifold._exp(x1, left * join(x1, start.astype(x1.dtype)))
         target = jax.lax.stop_gradient(join(x, x1) / left)
         error = field(t, x, condition) - target
         return manifold._inner(x, error, error)

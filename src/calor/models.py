@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 from . import likelihood
 from ._checks import positive_integer, random_key
 from ._types import Key, Point, Points, Scalar, Tangent
-from .data import Prepared, checked_points
+from .data import Prepared, checked_points, uncentred
 from .manifolds import AbstractManifold
 from .prior import AbstractPrior
 from .score import AbstractScore, Condition
@@ -47,6 +47,8 @@ class AbstractModel(eqx.Module):
     field: eqx.AbstractVar[AbstractScore]
     prior: eqx.AbstractVar[AbstractPrior]
     condition: eqx.AbstractVar[Condition | None]
+    centre: eqx.AbstractVar[np.ndarray | None]
+    """The point that an isometry takes to the origin; the rest of the model lives around there."""
     stops: eqx.AbstractVar[tuple[float, ...]]
     weights: eqx.AbstractVar[tuple[float, ...]]
     """Of the stops, and of the prior."""
@@ -86,7 +88,7 @@ class AbstractModel(eqx.Module):
             probes: how many random vectors; by default the divergence is exact up to dimension
                 10, and estimated with 8 beyond.
         """
-        x = checked_points(self.manifold, x, "log_prob", "x")
+        x = checked_points(self.manifold, x, "log_prob", "x", centre=self.centre)
         features = self._features(condition, len(x), "log_prob")
         key = jr.key(0) if key is None else random_key(key, "log_prob")
         parts = self._parts(x, features, key, tolerance, probes, None)
@@ -111,12 +113,13 @@ class AbstractModel(eqx.Module):
             numbers = jnp.asarray(stop, x.dtype), jnp.asarray(tolerance, x.dtype)
             values, reached = in_batches(run, x, features, keys, shared=numbers)
             columns.append(jnp.where(reached, values, jnp.nan))
-        columns.append(in_batches(self.prior.log_prob, x))
+        columns.append(in_batches(self.prior.log_prob, x, features))
         return jnp.stack(columns, axis=1)
 
     def _bare(self):
         """The model without what only describes it: equal ones share their compiled functions."""
-        return _with(self, stops=(), weights=(), history=History.empty(0), record="")
+        nothing: dict = {"stops": (), "weights": (), "record": "", "centre": None}
+        return _with(self, **nothing, condition=None, history=History.empty(0))
 
     def _drawn(self, n, condition, key, steps, run):
         """n draws by `run`, a function of times, key, stop and features, each to its own stop."""
@@ -127,7 +130,8 @@ class AbstractModel(eqx.Module):
         parts = jr.choice(key_part, len(self.weights), (n,), p=jnp.asarray(self.weights))
         stops = jnp.asarray([*self.stops, self.t1])[parts]
         times = jnp.geomspace(self.t1, self.stops[0], steps + 1)
-        return in_batches(run, jr.split(key_run, n), stops, features, shared=(times,))
+        points = in_batches(run, jr.split(key_run, n), stops, features, shared=(times,))
+        return points if self.centre is None else uncentred(self.manifold, points, self.centre)
 
     def _features(self, condition, n, owner):
         if self.condition is None:
@@ -178,7 +182,7 @@ class _Density(eqx.Module):
             probes=vectors,
             steps=self.steps,
         )
-        return model.prior.log_prob(way.end) + way.divergence, way.reached
+        return model.prior.log_prob(way.end, features) + way.divergence, way.reached
 
 
 @eqx.filter_jit
@@ -217,6 +221,8 @@ def with_weights(
         key: a random key.
     """
     model = _with(model, field=field, history=history)
+    if len(model.stops) == 1:
+        return _with(model, weights=(1.0, 0.0))
     chosen = jr.permutation(key, len(prepared.held_out))[:_POINTS]
     x, features = prepared.held_out[chosen], prepared.held_features[chosen]
     parts = _finite(model._parts(x, features, key, 1e-4, None, None))
@@ -227,12 +233,6 @@ def with_weights(
     weights = mixture_weights(parts[:, np.append(keep, True)])
     stops = tuple(np.asarray(model.stops)[keep].tolist())
     return _with(model, stops=stops, weights=tuple(weights.tolist()))
-
-
-def with_field(model: Model, field: AbstractScore, history: History) -> Model:
-    """The model with a trained field, all weight on its first stop."""
-    weights = (1.0,) + (0.0,) * len(model.stops)
-    return _with(model, field=field, history=history, weights=weights)
 
 
 def _with(model: Model, **changes: Any) -> Model:
@@ -275,6 +275,40 @@ class HeldOutLikelihood:
         model = _with(self._model, field=field)
         parts = _finite(model._parts(*self._points, self._key, 0.0, None, _QUICK_STEPS))
         return -np.logaddexp.reduce(parts + np.log(mixture_weights(parts)), axis=1)
+
+
+class HeldOutLoss:
+    """The objective itself at held out points, each with the same few times and draws of noise.
+
+    In many dimensions the likelihood is an estimate that takes long; this takes no flow.
+    """
+
+    def __init__(self, objective: Any, prepared: Prepared, key: Key, draws: int = 8):
+        """Choose the points.
+
+        Args:
+            objective: of a field, points, features and a random key.
+            prepared: the data.
+            key: a random key.
+            draws: of noise, for each point.
+        """
+        chosen = jr.permutation(key, len(prepared.held_out))[:_QUICK_POINTS]
+        self._points = prepared.held_out[chosen], prepared.held_features[chosen]
+        self._objective, self._keys = objective, jr.split(key, draws)
+
+    def __len__(self) -> int:
+        """The number of draws: a draw of noise for all points counts as one."""
+        return len(self._keys)
+
+    def __call__(self, field: AbstractScore) -> Float[np.ndarray, " n"]:
+        """The loss of a field for each draw."""
+        rows = [_objective_value(self._objective, field, *self._points, k) for k in self._keys]
+        return np.asarray(rows, np.float64)
+
+
+@eqx.filter_jit
+def _objective_value(objective, field, points, features, key):
+    return objective(field, points, features, key)
 
 
 def mixture_weights(parts: Float[np.ndarray, "n k"], steps: int = 400) -> Float[np.ndarray, " k"]:

@@ -241,9 +241,13 @@ class Network:
 
     width: int = 192
     depth: int = 4
-    frequencies: int = 128
+    frequencies: int | None = None
+    """Waves; by default 128, and in `calor.fit` none on manifolds of more than ten dimensions."""
     centres: int = 0
     """Gaussians of the mixture whose score is the first guess that the network corrects."""
+    gaussian: bool | None = None
+    """Whether the first guess is one Gaussian around the mean that a regression on the condition
+    gives; by default on SPD(n), where one chart covers the manifold."""
     damping: float = 0.7
     """How fast waves fade with time; more is smoother."""
     finest: float | None = None
@@ -254,7 +258,10 @@ class Network:
 
     def __post_init__(self):
         for name, least in (("width", 1), ("depth", 1), ("frequencies", 0), ("centres", 0)):
-            value = positive_integer(getattr(self, name), name, "Network", at_least=least)
+            value = getattr(self, name)
+            if value is None and name == "frequencies":
+                continue
+            value = positive_integer(value, name, "Network", at_least=least)
             object.__setattr__(self, name, value)
         object.__setattr__(self, "damping", float(self.damping))
         if self.finest is not None:
@@ -288,10 +295,14 @@ class Network:
         return _build(self, key, jnp.asarray(places), scales, times, conditions, outputs, smallest)
 
 
+_WAVES = 128
+
+
 @eqx.filter_jit
 def _build(network, key, places, scales, times, conditions, outputs, smallest):
     key_direction, key_layers, key_out = jr.split(key, 3)
-    size, count = places.shape[1], network.frequencies
+    size = places.shape[1]
+    count = _WAVES if network.frequencies is None else network.frequencies
     direction = jr.normal(key_direction, (size, count))
     finest, coarsest = scales
     finest = network.finest or finest

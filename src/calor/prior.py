@@ -2,7 +2,8 @@ r"""Where generation starts: the law of the noised data at the last time.
 
 On a compact manifold it is close to uniform.  Otherwise it is the mean of the heat kernels around
 the data, and the prior keeps a few centres: one, the Frechet mean of the data, as in the paper, or
-many of the data points themselves, which makes it exact at any last time.
+many of the data points themselves, which makes it exact at any last time.  Where the manifold has a
+chart, `calor.gaussian` has a prior that knows the shape of the data.
 """
 
 from abc import abstractmethod
@@ -24,16 +25,16 @@ class AbstractPrior(eqx.Module):
     """A law on a manifold that can be drawn from and has a density."""
 
     @abstractmethod
-    def sample(self, key: Key) -> Point:
-        """A draw."""
+    def sample(self, key: Key, features: Float[Array, " c"]) -> Point:
+        """A draw, given what a condition became."""
 
     @abstractmethod
-    def log_prob(self, x: Point) -> Scalar:
+    def log_prob(self, x: Point, features: Float[Array, " c"]) -> Scalar:
         """log density in the Riemannian volume."""
 
-    def partner(self, x: Point, key: Key) -> Point:
+    def partner(self, x: Point, key: Key, features: Float[Array, " c"]) -> Point:
         """A draw that a geodesic can join with x: any, unless the manifold has several parts."""
-        return self.sample(key)
+        return self.sample(key, features)
 
 
 class Uniform(AbstractPrior):
@@ -43,11 +44,11 @@ class Uniform(AbstractPrior):
     found_volume: Float[Array, ""] | None = None
     """The logarithm of the volume, if it is known better than the manifold knows it."""
 
-    def sample(self, key):
+    def sample(self, key, features):
         """A uniform point."""
         return self.manifold._random_point(key)
 
-    def log_prob(self, x):
+    def log_prob(self, x, features):
         """Minus the logarithm of the volume."""
         volume = self.found_volume
         if volume is None:
@@ -62,13 +63,13 @@ class KernelPrior(AbstractPrior):
     t: float = eqx.field(static=True)
     centres: Float[Array, "m ..."]
 
-    def sample(self, key):
+    def sample(self, key, features):
         """A draw around a random centre."""
         key_centre, key_noise = jr.split(key)
         centre = self.centres[jr.randint(key_centre, (), 0, len(self.centres))]
         return self.kernel._sample(jnp.asarray(self.t, centre.dtype), centre, key_noise)
 
-    def log_prob(self, x):
+    def log_prob(self, x, features):
         """The logarithm of the mean of the kernels."""
         t = jnp.asarray(self.t, x.dtype)
         values = jax.vmap(lambda centre: self.kernel._log_prob(t, x, centre))(self.centres)

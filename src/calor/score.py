@@ -16,7 +16,8 @@ of the embedded point:
       s = log_x(y) / (a (1 + a)),    a = sqrt(2t).
 
 A network may be told of a first guess, the score of a noised mixture of Gaussians that the embedded
-data look like (`calor.mixture`); in a `TangentScore` it is added to N.
+data look like (`calor.mixture`), or of a Gaussian given the condition (`calor.gaussian`); in a
+`TangentScore` it is added to N.
 
 On a quotient both are equivariant by construction: the field is averaged over those images of x
 that the network can tell apart.
@@ -31,24 +32,38 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._types import Point, Scalar, Tangent
+from ._types import Key, Point, Scalar, Tangent
+from .gaussian import Gaussian
 from .manifolds import AbstractManifold
 from .mixture import Mixture
 from .networks import FieldNetwork
+from .regression import LabelMeans, Regression
+
+Guess = Mixture | Gaussian
 
 
 class AbstractScore(eqx.Module):
-    """A tangent vector field for every time; a new one supplies `outputs` and `_field`."""
+    """A tangent vector field for every time; a new one supplies `outputs` and `_field`.
+
+    Its network is a `FieldNetwork` of the embedded point unless `make_network` makes another.
+    """
 
     manifold: eqx.AbstractVar[AbstractManifold]
-    network: eqx.AbstractVar[FieldNetwork]
-    guess: eqx.AbstractVar[Mixture | None]
-    """A mixture of Gaussians that embedded data look like, if the network corrects one."""
+    network: eqx.AbstractVar[Any]
+    guess: eqx.AbstractVar[Guess | None]
+    """A law that embedded data look like, if the network corrects one."""
 
     @staticmethod
     @abstractmethod
     def outputs(manifold: AbstractManifold) -> int:
         """How many numbers the network has to return."""
+
+    @staticmethod
+    def make_network(
+        key: Key, manifold: AbstractManifold, conditions: int, times: tuple[float, float]
+    ) -> Any:
+        """A network of its own from the size of conditions and the first and last time, or None."""
+        return None
 
     @abstractmethod
     def _field(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
@@ -75,10 +90,12 @@ def frame_size(manifold: AbstractManifold) -> int:
     return jax.eval_shape(manifold.frame, jax.ShapeDtypeStruct(manifold.shape, float)).shape[0]
 
 
-def guessed(manifold: AbstractManifold, guess: Mixture, t: Scalar, x: Point) -> Float[Array, " f"]:
-    """sqrt(2t) times the score of a noised mixture, as coefficients in the frame at x."""
+def guessed(
+    manifold: AbstractManifold, guess: Guess, t: Scalar, x: Point, condition: Float[Array, " c"]
+) -> Float[Array, " f"]:
+    """sqrt(2t) times the score of a noised guess, as coefficients in the frame at x."""
     place, pull_back = jax.vjp(manifold.embedding, x)
-    (slope,) = pull_back(jnp.sqrt(2 * t) * guess.score(place, t))
+    (slope,) = pull_back(jnp.sqrt(2 * t) * guess.score(place, t, condition))
     return jnp.tensordot(manifold.frame(x), slope, axes=slope.ndim)
 
 
@@ -89,7 +106,7 @@ def network_output(
     place = field.manifold.embedding(x)
     if field.guess is None:
         return field.network(place, t, condition), None
-    told = guessed(field.manifold, field.guess, t, x)
+    told = guessed(field.manifold, field.guess, t, x, condition)
     return field.network(place, t, jnp.concatenate([condition, told])), told
 
 
@@ -98,7 +115,7 @@ class TangentScore(AbstractScore):
 
     manifold: AbstractManifold
     network: FieldNetwork
-    guess: Mixture | None = None
+    guess: Guess | None = None
 
     outputs = staticmethod(frame_size)
 
@@ -118,7 +135,7 @@ class DenoisedScore(AbstractScore):
 
     manifold: AbstractManifold
     network: FieldNetwork
-    guess: Mixture | None = None
+    guess: Guess | None = None
 
     @staticmethod
     def outputs(manifold):
@@ -138,22 +155,30 @@ class DenoisedScore(AbstractScore):
 
 
 class Condition(eqx.Module):
-    """How conditions become numbers of order one: vectors are standardized, labels are one-hot."""
+    """How conditions become numbers of order one, followed by the place that they predict.
 
-    mean: Float[Array, " c"] | None
+    Numbers are taken relative to their median and quantiles, and outliers drawn in by arcsinh;
+    labels are one-hot.
+    """
+
+    middle: Float[Array, " c"] | None
     spread: Float[Array, " c"] | None
     labels: tuple[str | int, ...] = eqx.field(static=True)
-
-    def size(self) -> int:
-        """How many numbers a network sees."""
-        return len(self.labels) if self.mean is None else len(self.mean)
+    regression: Regression | LabelMeans | None = None
 
     def __call__(self, values: Any, count: int | None, owner: str) -> Float[Array, "n c"]:
         """The numbers for `count` conditions, or for one that is shared by all."""
-        if self.mean is None or self.spread is None:
-            return self._one_hot(values, count, owner)
+        features = self._encoded(values, owner)
+        if self.regression is not None:
+            predicted = jax.jit(jax.vmap(self.regression))(features)
+            features = jnp.concatenate([features, predicted], axis=1)
+        return _shared(features, count, owner)
+
+    def _encoded(self, values, owner):
+        if self.middle is None or self.spread is None:
+            return self._one_hot(values, owner)
         array = _numbers(values, owner)
-        size = len(self.mean)
+        size = len(self.middle)
         if array.ndim == 0 or (array.ndim == 1 and size > 1):
             array = array.reshape(1, -1)
         array = array.reshape(len(array), -1)
@@ -162,9 +187,9 @@ class Condition(eqx.Module):
                 f"{owner}: condition must have {size} numbers for each point, got an array of "
                 f"shape {array.shape}."
             )
-        return _shared((array - self.mean) / self.spread, count, owner)
+        return jnp.arcsinh((array - self.middle) / self.spread)
 
-    def _one_hot(self, values, count, owner):
+    def _one_hot(self, values, owner):
         given = np.atleast_1d(_plain(values))
         places = {label: place for place, label in enumerate(self.labels)}
         unknown = [value for value in given.ravel().tolist() if value not in places]
@@ -175,7 +200,7 @@ class Condition(eqx.Module):
                 f"got {unknown[0] if unknown else given.shape!r}."
             )
         index = jnp.asarray([places[value] for value in given.tolist()])
-        return _shared(jax.nn.one_hot(index, len(self.labels)), count, owner)
+        return jax.nn.one_hot(index, len(self.labels))
 
 
 def learn_condition(values: Any, owner: str) -> Condition:
@@ -198,8 +223,10 @@ def learn_condition(values: Any, owner: str) -> Condition:
         return Condition(None, None, tuple(labels))
     array = _numbers(given, owner)
     array = array.reshape(len(array), -1)
-    spread = jnp.std(array, axis=0)
-    return Condition(jnp.mean(array, axis=0), jnp.where(spread > 0, spread, 1.0), ())
+    low, middle, high = jnp.quantile(array, jnp.asarray([0.16, 0.5, 0.84]), axis=0)
+    spread, deviation = (high - low) / 2, jnp.std(array, axis=0)
+    spread = jnp.where(spread > 0, spread, jnp.where(deviation > 0, deviation, 1.0))
+    return Condition(middle, spread, ())
 
 
 def _plain(values):

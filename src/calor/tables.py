@@ -44,9 +44,9 @@ def read_points(
         manifold: where the points are.
         euler: axes of Euler angles, as for `SO3.from_euler`, if three columns are such angles.
         degrees: whether Euler angles, or angles of a torus, are in degrees.
-        array: which array of an .npz file; needed if it has several.
+        array: which array of an .npz file; needed if several have the shape of points.
     """
-    rows, name_row = _read(Path(path), array, choose=_named(manifold))
+    rows, name_row = _read(Path(path), array, choose=_named(manifold), shape=manifold.shape)
     if rows.ndim > 2 and rows.shape[1:] != manifold.shape:
         rows = rows.reshape(len(rows), -1)
     points = _to_points(rows, manifold, euler, degrees, name_row)
@@ -141,7 +141,9 @@ def to_latitude_longitude(points: np.ndarray) -> np.ndarray:
 _Namer = Callable[[int], str]
 
 
-def _read(path: Path, array: str | None, *, choose: bool) -> tuple[np.ndarray, _Namer]:
+def _read(
+    path: Path, array: str | None, *, choose: bool, shape: tuple[int, ...] | None = None
+) -> tuple[np.ndarray, _Namer]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     if path.suffix == ".csv":
@@ -152,8 +154,9 @@ def _read(path: Path, array: str | None, *, choose: bool) -> tuple[np.ndarray, _
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.lib.npyio.NpzFile):
             names = list(loaded)
-            if array is None and len(names) == 1:
-                array = names[0]
+            fitting = [name for name in names if loaded[name].shape[1:] == shape]
+            if array is None and 1 in (len(names), len(fitting)):
+                array = (fitting if len(fitting) == 1 else names)[0]
             if array not in names:
                 known = ", ".join(names) or "none"
                 asked = "name one with --array" if array is None else f"there is no {array!r}"

@@ -75,7 +75,8 @@ class History(eqx.Module):
     steps: Int[Array, " v"]
     losses: Float[Array, " v"]
     validations: Float[Array, " v"]
-    """The lower the better; of a model, minus the mean log-likelihood of held out points."""
+    """The lower the better; of a model, minus the mean log-likelihood of held out points, or, in
+    more than ten dimensions, the loss there."""
     seconds: Float[Array, " v"]
     kept: Bool[Array, " v"]
     """Whether the weights were the best so far; those of the last such row are kept."""
@@ -210,7 +211,6 @@ def train(
         state = files.load_state(resume, state, identity)
     before = float(jnp.nanmax(jnp.append(state.history.seconds, 0.0)))
     begun = saved = time.monotonic()
-    step = _stepper(transform, loss, rest, settings)
     number = int(state.step)
     bar = tqdm(
         total=settings.steps,
@@ -237,7 +237,7 @@ def train(
                         break
                 if number == settings.steps:
                     break
-                state = step(state, data, jr.fold_in(key, number))
+                state = _advance(state, data, jr.fold_in(key, number), rest, loss, settings)
                 number += 1
                 bar.update()
                 if resume is not None and time.monotonic() - saved > _SAVE_EVERY:
@@ -253,27 +253,24 @@ def train(
     return eqx.combine(state.best, rest), jax.tree.map(lambda a: a[:reached], state.history)
 
 
-def _stepper(transform, loss, rest, settings):
-    """One compiled step."""
+@eqx.filter_jit
+def _advance(state, data, key, rest, loss, settings):
+    """One step; everything is an argument, so that fits of the same shape share it compiled."""
 
-    @eqx.filter_jit
-    def advance(state, data, key):
-        def value(parameters):
-            return loss(eqx.combine(parameters, rest), data, key)
+    def value(parameters):
+        return loss(eqx.combine(parameters, rest), data, key)
 
-        found, gradient = eqx.filter_value_and_grad(value)(state.parameters)
-        updates, inner = transform.update(gradient, state.optimizer, state.parameters)
-        parameters = optax.apply_updates(state.parameters, updates)
-        count = state.step + 1
-        # The average of few steps is short, so that the random start is soon forgotten.
-        decay = jnp.minimum(settings.average, (1 + count) / (10 + count))
-        averaged = jax.tree.map(lambda a, p: a + (1 - decay) * (p - a), state.averaged, parameters)
-        smooth = jnp.minimum(0.99, (count - 1) / count)
-        running = smooth * state.running_loss + (1 - smooth) * found
-        fixed = state.best, state.lowest
-        return State(count, parameters, averaged, *fixed, inner, state.history, running)
-
-    return advance
+    found, gradient = eqx.filter_value_and_grad(value)(state.parameters)
+    updates, inner = optimizer(settings).update(gradient, state.optimizer, state.parameters)
+    parameters = optax.apply_updates(state.parameters, updates)
+    count = state.step + 1
+    # The average of few steps is short, so that the random start is soon forgotten.
+    decay = jnp.minimum(settings.average, (1 + count) / (10 + count))
+    averaged = jax.tree.map(lambda a, p: a + (1 - decay) * (p - a), state.averaged, parameters)
+    smooth = jnp.minimum(0.99, (count - 1) / count)
+    running = smooth * state.running_loss + (1 - smooth) * found
+    fixed = state.best, state.lowest
+    return State(count, parameters, averaged, *fixed, inner, state.history, running)
 
 
 def _validated(state, row, values, seconds):

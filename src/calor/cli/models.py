@@ -43,7 +43,11 @@ def _add_columns(parser):
     parser.add_argument("--array", metavar="NAME", help="which array of an .npz file")
     parser.add_argument("--euler", metavar="AXES", help="axes of Euler angles, such as ZXZ or xyz")
     parser.add_argument("--degrees", action="store_true", help="angles are in degrees")
-    parser.add_argument("--condition", metavar="FILE", help="numbers or labels, a row each point")
+    parser.add_argument(
+        "--condition",
+        metavar="FILE",
+        help="numbers or labels, a row each point: a file, or an array of the .npz file of points",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -133,6 +137,7 @@ def _fit(options) -> int:
         import jax.random as jr
 
         from .. import diffusion, equivariant, flow, kernels, manifolds, networks, training
+        from ..likelihood import EXACT_DIVERGENCE
         from ..names import manifold_named
 
         manifold = manifold_named(options.manifold)
@@ -161,15 +166,18 @@ def _fit(options) -> int:
         "points": len(points),
         "steps": int(history.steps[-1]),
         "seconds": round(float(history.seconds[-1]), 1),
-        "validation_log_likelihood": -history.validation(),
     }
+    # In many dimensions training is judged by its loss.
+    judged, value = "log-likelihood", -history.validation()
+    if model.manifold.dim > EXACT_DIVERGENCE:
+        judged, value = "loss", -value
+    report["validation_" + judged.replace("-", "_")] = value
     if options.json:
         print(json.dumps(report, indent=2))
     else:
         print(
             f"{report['model']}\n{report['points']} points, {report['steps']} steps, "
-            f"{report['seconds']:.0f} s, log-likelihood of the points put aside about "
-            f"{report['validation_log_likelihood']:.3f}\n\n"
+            f"{report['seconds']:.0f} s, {judged} of the points put aside about {value:.3f}\n\n"
             f"Saved: {options.out}"
         )
     return DONE
@@ -178,8 +186,13 @@ def _fit(options) -> int:
 def _check_tables(options, path):
     """Refuse files that cannot be read before JAX is imported."""
     check_ending(readable(path), _TABLES, "a table of points")
-    if options.condition:
+    if options.condition and not _is_array(options, path):
         check_ending(readable(Path(options.condition)), _TABLES, "--condition")
+
+
+def _is_array(options, path):
+    """Whether the condition is named as an array of the .npz file that holds the points."""
+    return path.suffix == ".npz" and not Path(options.condition).suffix
 
 
 def _points(options, path, manifold, labels):
@@ -190,7 +203,10 @@ def _points(options, path, manifold, labels):
     )
     condition = None
     if options.condition:
-        condition = tables.read_condition(options.condition, labels=labels)
+        file, array = Path(options.condition), None
+        if _is_array(options, path):
+            file, array = path, options.condition
+        condition = tables.read_condition(file, labels=labels, array=array)
         if len(condition) != len(points):
             raise InputError(
                 f"{options.condition} has {len(condition)} rows, {path} has {len(points)} points"
@@ -244,7 +260,7 @@ def _sample(options) -> int:
             model.sample(count, condition=condition, key=jr.key(options.seed), steps=options.steps)
         )
         if as_molecules:
-            molecules.write(out, molecules.from_clouds(points, model.manifold))
+            molecules.write(out, molecules.from_clouds(points, model.manifold))  # pyright: ignore
         else:
             tables.write_points(out, points, model.manifold)
         if plot is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ._shared import DONE, InputError, input_errors, positive
 
-_EXPERIMENTS = ("earth", "so3", "qm9", "plane")
+_EXPERIMENTS = ("earth", "so3", "taxi", "eeg", "plane", "qm9")
 
 
 def add(commands, common):
@@ -16,8 +16,10 @@ def add(commands, common):
         description=(
             "Run an experiment of the paper and print its table, beside the published figures. "
             "earth: events on the globe, read from the folder that CALOR_DATA names. so3: mixtures "
-            "of rotations. qm9: molecules, from CALOR_DATA or the package qm9pack. plane: random "
-            "points that repel each other. Results go to a folder as JSON and figures."
+            "of rotations. taxi: traffic flows on SPD(10) given predictors. eeg: covariances of "
+            "brain and muscle signals by class. plane: random points that repel each other. qm9: "
+            "molecules, from CALOR_DATA or the package qm9pack. Results go to a folder as JSON and "
+            "figures."
         ),
         epilog="Example: CALOR_DATA=~/data calor reproduce earth --only floods --out results",
         parents=[common],
@@ -42,10 +44,11 @@ def _reproduce(options) -> int:
     if options.out.exists() and not options.out.is_dir():
         raise InputError(f"--out must be a folder, {options.out} is a file")
     with input_errors():
-        from ..experiments import earth, molecules, plane, rotations
+        from importlib import import_module
 
-        experiments = {"earth": earth, "so3": rotations, "qm9": molecules, "plane": plane}
-        experiment = experiments[options.experiment]
+        modules = {"so3": "rotations", "qm9": "molecules"}
+        module = modules.get(options.experiment, options.experiment)
+        experiment = import_module(f"..experiments.{module}", __package__)
         settings = experiment.Settings.of(options.budget, options.only, options.seeds)
         options.out.mkdir(parents=True, exist_ok=True)
         report = experiment.run(settings, options.out)

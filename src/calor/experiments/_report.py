@@ -71,6 +71,20 @@ def resumable(
     return report
 
 
+def chosen(
+    experiment: str, only: Sequence[str] | None, names: Sequence[str], seeds: int | None
+) -> tuple[str, ...]:
+    """The data sets to run, all by default; an error names what is not known."""
+    unknown = [name for name in only or () if name not in names]
+    if unknown:
+        raise ValueError(
+            f"{experiment}: known data sets are {', '.join(names)}, got {unknown[0]!r}."
+        )
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"{experiment}: seeds must be at least 1, got {seeds}.")
+    return tuple(only or names)
+
+
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     """The value of a function and the seconds it took."""
     start = time.perf_counter()

@@ -76,12 +76,7 @@ class Settings:
     @staticmethod
     def of(budget: str, only: Sequence[str] | None, seeds: int | None) -> "Settings":
         """The settings of a budget: `quick`, `default` or `full`."""
-        names = tuple(only or NAMES)
-        unknown = [name for name in names if name not in NAMES]
-        if unknown:
-            raise ValueError(f"earth: known data sets are {', '.join(NAMES)}, got {unknown[0]!r}.")
-        if seeds is not None and seeds < 1:
-            raise ValueError(f"earth: seeds must be at least 1, got {seeds}.")
+        names = _report.chosen("earth", only, NAMES, seeds)
         if budget == "quick":
             return Settings(names, seeds or 1, effort=0.03, width=32)
         if budget == "full":

@@ -48,12 +48,7 @@ class Settings:
     @staticmethod
     def of(budget: str, only: Sequence[str] | None, seeds: int | None) -> "Settings":
         """The settings of a budget: `quick`, `default` or `full`."""
-        names = tuple(only or COMPONENTS)
-        unknown = [name for name in names if name not in COMPONENTS]
-        if unknown:
-            raise ValueError(f"so3: K is one of {', '.join(COMPONENTS)}, got {unknown[0]!r}.")
-        if seeds is not None and seeds < 1:
-            raise ValueError(f"so3: seeds must be at least 1, got {seeds}.")
+        names = _report.chosen("so3", only, COMPONENTS, seeds)
         if budget == "quick":
             training = Training(steps=30, batch=128)
             return Settings(names, seeds or 1, 400, training, Network(32, 2, 16, centres=16))

@@ -100,6 +100,35 @@ def _(primals, tangents):
 
 
 @jax.custom_jvp
+def symmetric_sqrt(s: Matrix) -> Matrix:
+    """The symmetric square root of a symmetric positive definite matrix."""
+    w, q = eigh(s)
+    return (q * jnp.exp(log_eigenvalues(w) / 2)) @ q.T
+
+
+@symmetric_sqrt.defjvp
+def _(primals, tangents):
+    (s,), (e,) = primals, tangents
+    root = symmetric_sqrt(s)
+    return root, _sylvester(root, e)
+
+
+@jax.custom_jvp
+def _sylvester(r, e):
+    """The solution y of r y + y r = e, for a positive definite r."""
+    w, q = eigh(r)
+    return q @ ((q.T @ e @ q) / (w + w[:, None])) @ q.T
+
+
+@_sylvester.defjvp
+def _(primals, tangents):
+    # r dy + dy r = de - dr y - y dr: derivatives of any order without those of eigenvectors.
+    (r, e), (dr, de) = primals, tangents
+    y = _sylvester(r, e)
+    return y, _sylvester(r, de - dr @ y - y @ dr)
+
+
+@jax.custom_jvp
 def log_norm(s: Matrix) -> Float[Array, ""]:
     """The Frobenius norm of log(S); its derivative at S = I, a kink, is set to zero."""
     return jnp.linalg.norm(log_eigenvalues(eigh(s)[0]))

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from .._checks import is_concrete, positive_integer
 from .._numerics import coth_remainder, even_features, log_sinhc
-from .._types import Point
+from .._types import Point, Scalar
 from ._symmetric import (
     eigenvalues,
     eigh,
@@ -25,6 +25,7 @@ from ._symmetric import (
     random_rotation,
     symmetric_exp,
     symmetric_log,
+    symmetric_sqrt,
 )
 from .base import AbstractSymmetricSpace
 
@@ -103,7 +104,17 @@ class SPD(AbstractSymmetricSpace):
         return _congruence(jnp.linalg.cholesky(x), noise)
 
     def frame(self, x: Point) -> Float[Array, "m n n"]:
-        """L S L^T for an orthonormal basis S of the symmetric matrices, x = L L^T."""
+        """x^(1/2) S x^(1/2) for an orthonormal basis S of the symmetric matrices.
+
+        A rotation of x turns these vectors with it, and log_x(I) is -x^(1/2) log(x) x^(1/2): the
+        way to the identity has the coefficients of minus the embedding.
+        """
+        root = symmetric_sqrt(x)
+        basis = jnp.asarray(_symmetric_basis(self.size), x.dtype)
+        return jnp.einsum("ia,mab,jb->mij", root, basis, root)
+
+    def basis(self, x):
+        """L S L^T with x = L L^T, which takes no eigendecomposition."""
         factor = jnp.linalg.cholesky(x)
         basis = jnp.asarray(_symmetric_basis(self.size), x.dtype)
         return jnp.einsum("ia,mab,jb->mij", factor, basis, factor)
@@ -124,6 +135,20 @@ class SPD(AbstractSymmetricSpace):
         """The matrix exponential."""
         basis = jnp.asarray(_symmetric_basis(self.size), code.dtype)
         return symmetric_exp(jnp.tensordot(code, basis, axes=1))
+
+    def log_chart_volume(self, x: Point) -> Scalar:
+        """log of the volume that a unit cube of embedded coordinates has at x."""
+        return self.log_distortion(self.kernel_coordinates(x, self.origin().astype(x.dtype)))
+
+    def centred(self, x: Point, centre: Point) -> Point:
+        """c^(-1/2) x c^(-1/2): the isometry that takes the centre c to the identity."""
+        w, q = eigh(centre)
+        root = (q * jnp.exp(-log_eigenvalues(w) / 2)) @ q.T
+        return _congruence(root, x)
+
+    def uncentred(self, x: Point, centre: Point) -> Point:
+        """c^(1/2) x c^(1/2): the inverse of `centred`."""
+        return _congruence(symmetric_sqrt(centre), x)
 
     def kernel_coordinates(self, x, x0):
         """The logarithms r of the eigenvalues of x relative to x0, in increasing order."""

@@ -25,6 +25,8 @@ from ._matrices import ellipses as ellipses
 from ._matrices import ellipsoids as ellipsoids
 from ._matrices import spectra as spectra
 from ._molecules import molecules as molecules
+from ._populations import mean_matrices as mean_matrices
+from ._populations import scatter as scatter
 from ._rotations import rotation_density as rotation_density
 from ._rotations import rotations as rotations
 from ._sphere import globe as globe

@@ -1,0 +1,150 @@
+r"""Regression of places in a flat space on conditions: the mean of a conditional law.
+
+Numbers c: a Gaussian process for every principal component of the places, with the kernel
+
+    k(c, c') = 1 / (1 + sum_j ((c_j - c'_j) / l_j)^2 / 2),
+
+a length l_j for every number, and noise of its own for every component, all by their marginal
+likelihood.  Labels: the mean of each.
+
+A model that learns from predictions must not see those that were fitted to the very row: rows of
+the training data are predicted by all others (leave-one-out), which has a closed form.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+# Rows that lengths are found on, and rows that predictions are made from.
+_ROWS_LENGTHS, _ROWS = 700, 2000
+# Components that lengths are found on, steps of Adam, and their size in log l.
+_COMPONENTS, _STEPS, _RATE = 6, 80, 0.1
+# Variances of noise, in units of that of the signal, that are tried for each component.
+_NOISES = np.geomspace(0.01, 1000, 36)
+
+
+class Regression(eqx.Module):
+    """The posterior mean of the processes."""
+
+    rows: Float[Array, "n c"]
+    inverse_lengths: Float[Array, " c"]
+    weights: Float[Array, "n d"]
+    mean: Float[Array, " d"]
+
+    def __call__(self, condition: Float[Array, " c"]) -> Float[Array, " d"]:
+        """The prediction for one condition."""
+        gaps = (self.rows - condition) * self.inverse_lengths
+        return self.mean + _falling(jnp.sum(gaps**2, axis=1)) @ self.weights
+
+
+class LabelMeans(eqx.Module):
+    """The mean of the places of each label."""
+
+    means: Float[Array, "k d"]
+
+    def __call__(self, condition: Float[Array, " k"]) -> Float[Array, " d"]:
+        """The prediction for a one-hot label."""
+        return condition @ self.means
+
+
+def regress_on_labels(
+    labels: Float[np.ndarray, "n k"], places: Float[np.ndarray, "n d"]
+) -> tuple[LabelMeans, Float[np.ndarray, "n d"]]:
+    """Means of labels, and what the other rows predict for each.
+
+    One more row at the mean of all is counted with each label.
+
+    Args:
+        labels: one-hot.
+        places: the data.
+    """
+    everything = places.mean(axis=0)
+    counts, sums = labels.sum(axis=0), labels.T @ places
+    means = (sums + everything) / (counts + 1)[:, None]
+    others = (labels @ sums - places + everything) / (labels @ counts)[:, None]
+    return LabelMeans(jnp.asarray(means, jnp.result_type(float))), others
+
+
+def regress_on_numbers(
+    rows: Float[np.ndarray, "n c"], places: Float[np.ndarray, "n d"]
+) -> tuple[Regression, Float[np.ndarray, "n d"]]:
+    """The posterior mean, and what the other rows predict for each row.
+
+    Args:
+        rows: conditions of order one.
+        places: the data.
+    """
+    dtype = jnp.result_type(float)
+    rows, places = np.asarray(rows, np.float64), np.asarray(places, np.float64)
+    mean = places.mean(axis=0)
+    vectors = np.linalg.svd(places - mean, full_matrices=False)[2]
+    chosen = np.random.default_rng(0).permutation(len(rows))
+    few, most = chosen[:_ROWS_LENGTHS], chosen[:_ROWS]
+    inverse = _inverse_lengths(rows[few], (places[few] - mean) @ vectors[:_COMPONENTS].T)
+
+    inside = rows[most] * inverse
+    values = (places[most] - mean) @ vectors.T
+    spectrum, q = np.linalg.eigh(_kernel_matrix(inside, inside))
+    noises = _noises(np.maximum(spectrum, 0), q.T @ values)
+    shares = 1 / (np.maximum(spectrum, 0)[:, None] + noises)  # of (K + noise)^-1, by component
+    weights = q @ (shares * (q.T @ values))
+
+    predicted = mean + _kernel_matrix(rows * inverse, inside) @ weights @ vectors
+    # (K + noise)^-1 y over the diagonal of (K + noise)^-1 is what a row is off by without itself.
+    off = weights / (q**2 @ shares)
+    predicted[most] = places[most] - off @ vectors
+    found = (rows[most], inverse, weights @ vectors, mean)
+    return Regression(*(jnp.asarray(a, dtype) for a in found)), predicted
+
+
+def _falling(squares):
+    return 1 / (1 + squares / 2)
+
+
+def _kernel_matrix(a, b):
+    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
+    return _falling(np.maximum(squares, 0))
+
+
+def _noises(spectrum, rotated):
+    """For each component the noise of the largest marginal likelihood."""
+    count = len(spectrum)
+    totals = spectrum[:, None] + _NOISES
+    fits = np.stack([((rotated[:, k, None] ** 2) / totals).sum(0) for k in range(rotated.shape[1])])
+    values = count * np.log(fits / count + 1e-300) + np.log(totals).sum(axis=0)
+    return _NOISES[np.argmin(values, axis=1)]
+
+
+def _inverse_lengths(rows, components):
+    """1 / l_j of the largest marginal likelihood, one noise and one kernel for all components."""
+    with jax.enable_x64(True):
+        start = jnp.full(rows.shape[1], -1.5), jnp.log(jnp.asarray(0.3))
+        return np.exp(np.asarray(_ascend(start, jnp.asarray(rows), jnp.asarray(components))))
+
+
+@jax.jit
+def _ascend(start, rows, components):
+    count, steps = len(rows), optax.adam(_RATE)
+
+    def value(parameters):
+        log_inverse, log_noise = parameters
+        scaled = rows * jnp.exp(log_inverse)
+        squares = jnp.sum(scaled**2, axis=1)
+        squares = squares[:, None] + squares - 2 * scaled @ scaled.T
+        matrix = _falling(jnp.maximum(squares, 0)) + jnp.exp(log_noise) * jnp.eye(count)
+        factor = jnp.linalg.cholesky(matrix)
+        white = solve_triangular(factor, components, lower=True)
+        fits = count / 2 * jnp.sum(jnp.log(jnp.sum(white**2, axis=0)))
+        return fits + components.shape[1] * jnp.sum(jnp.log(jnp.diagonal(factor)))
+
+    def improve(_, state):
+        parameters, inner = state
+        updates, inner = steps.update(jax.grad(value)(parameters), inner)
+        return optax.apply_updates(parameters, updates), inner
+
+    (log_inverse, _), _ = jax.lax.fori_loop(0, _STEPS, improve, (start, steps.init(start)))
+    return log_inverse
