@@ -22,7 +22,7 @@ def clouds_of(manifold, count, key):
 
 def score_of(manifold, clouds, conditions=0):
     features = jnp.zeros((len(clouds), conditions))
-    prepared = data.Prepared(clouds, features, clouds, features, None)
+    prepared = data.Prepared(clouds, features, clouds, features, None, None)
     scales = data.Scales(1e-3, 10.0, 0.1, 1.0)
     return CloudScore(manifold, SMALL.start(manifold, prepared, scales, jr.key(1)))
 
@@ -37,7 +37,7 @@ def test_the_score_turns_and_is_relabeled_with_the_cloud(double, centred):
         clouds = clouds_of(manifold, 20, jr.key(0))
         both = jnp.concatenate([clouds, clouds * jnp.array([-1.0, -1, -1, 1, 1])])
         empty = jnp.zeros((40, 0))
-        prepared = data.Prepared(both, empty, both, empty, None)
+        prepared = data.Prepared(both, empty, both, empty, None, None)
         scales = data.Scales(1e-3, 10.0, 0.1, 1.0)
         started = network.start(manifold, prepared, scales, jr.key(1))
         field = eqx.filter_jit(CloudScore(manifold, started))
@@ -81,12 +81,13 @@ def test_the_prior_has_unit_mass_and_the_numbers_of_the_data(double):
     one[:, 0, 0], one[:, 0, 1] = axis, 1
     two = np.ones((len(axis) ** 2, 2, 2))
     two[:, :, 0] = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
-    density = jax.jit(jax.vmap(prior.log_prob))
+    density = jax.jit(jax.vmap(lambda x: prior.log_prob(x, jnp.zeros(0))))
     masses = [np.sum(np.exp(density(jnp.asarray(one)))) * step]
     masses.append(np.sum(np.exp(density(jnp.asarray(two)))) * step**2 / 2)
     share = float(jnp.mean(jax.vmap(manifold.count)(clouds) == 1))
     np.testing.assert_allclose(masses, [share, 1 - share], rtol=1e-6)
-    drawn = jax.jit(jax.vmap(prior.sample))(jr.split(jr.key(1), 2000))
+    draw = lambda key: prior.sample(key, jnp.zeros(0))
+    drawn = jax.jit(jax.vmap(draw))(jr.split(jr.key(1), 2000))
     found = float(jnp.mean(jax.vmap(manifold.count)(drawn) == 1))
     np.testing.assert_allclose(found, share, atol=0.04)
     spread = np.asarray(drawn[:, 0, 0]).std()

@@ -75,10 +75,10 @@ def test_the_frame_turns_with_the_matrix_and_points_to_the_identity(double):
 def test_centring_is_an_isometry(double):
     manifold = calor.SPD(3)
     a, b, centre = (jnp.asarray(m) for m in matrices(3, 3))
-    inside = manifold.centred(a, centre), manifold.centred(b, centre)
+    inside = manifold.to_origin(a, centre), manifold.to_origin(b, centre)
     np.testing.assert_allclose(manifold.dist(*inside), manifold.dist(a, b), rtol=1e-10)
-    np.testing.assert_allclose(manifold.centred(centre, centre), np.eye(3), atol=1e-12)
-    np.testing.assert_allclose(manifold.uncentred(inside[0], centre), a, rtol=1e-10)
+    np.testing.assert_allclose(manifold.to_origin(centre, centre), np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(manifold.from_origin(inside[0], centre), a, rtol=1e-10)
 
 
 def test_volume_of_the_chart_is_that_of_the_metric(double):

@@ -54,7 +54,7 @@ def checked_points(
         centre: the point that an isometry takes to the origin, if the points are to be moved.
     """
     array = _rows(manifold, data, owner, name, at_least)
-    if not hasattr(manifold, "centred"):
+    if not hasattr(manifold, "to_origin"):
         return _on_manifold(manifold, jnp.asarray(array, jnp.result_type(float)), owner, name)
     return _moved(manifold, _doubles(manifold, array, owner, name), centre, owner, name)
 
@@ -160,12 +160,12 @@ def _embedded(manifold, points):
 
 @eqx.filter_jit
 def _centred(manifold, points, centre):
-    return jax.vmap(lambda x: manifold.centred(x, centre))(points)
+    return jax.vmap(lambda x: manifold.to_origin(x, centre))(points)
 
 
 @eqx.filter_jit
 def _uncentred(manifold, points, centre):
-    return jax.vmap(lambda x: manifold.uncentred(x, centre))(points)
+    return jax.vmap(lambda x: manifold.from_origin(x, centre))(points)
 
 
 def split(key: Key, count: int, fraction: float) -> tuple[Array, Array]:
@@ -200,7 +200,7 @@ def prepare(
     Where isometries take any point to the origin, the Frechet mean of the training part is taken
     there: densities do not change, and a network sees points near the origin.
     """
-    moves = centre and hasattr(manifold, "centred")
+    moves = centre and hasattr(manifold, "to_origin")
     check: Any = _doubled_points if moves else checked_points
     points = check(manifold, data, owner, "data", at_least=2)
     encoder = None

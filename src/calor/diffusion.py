@@ -78,8 +78,8 @@ class Diffusion(AbstractModel):
         if self.centre is None:
             return self.field(t, x, features)
         centre, manifold = jnp.asarray(self.centre, x.dtype), self.manifold
-        inside = manifold.centred(x, centre)  # pyright: ignore
-        out = lambda y: manifold.uncentred(y, centre)  # pyright: ignore
+        inside = manifold.to_origin(x, centre)  # pyright: ignore
+        out = lambda y: manifold.from_origin(y, centre)  # pyright: ignore
         return jax.jvp(out, (inside,), (self.field(t, inside, features),))[1]
 
     def _velocity(self, tau, x, features):

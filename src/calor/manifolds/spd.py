@@ -140,13 +140,13 @@ class SPD(AbstractSymmetricSpace):
         """log of the volume that a unit cube of embedded coordinates has at x."""
         return self.log_distortion(self.kernel_coordinates(x, self.origin().astype(x.dtype)))
 
-    def centred(self, x: Point, centre: Point) -> Point:
+    def to_origin(self, x: Point, centre: Point) -> Point:
         """c^(-1/2) x c^(-1/2): the isometry that takes the centre c to the identity."""
         w, q = eigh(centre)
         root = (q * jnp.exp(-log_eigenvalues(w) / 2)) @ q.T
         return _congruence(root, x)
 
-    def uncentred(self, x: Point, centre: Point) -> Point:
+    def from_origin(self, x: Point, centre: Point) -> Point:
         """c^(1/2) x c^(1/2): the inverse of `centred`."""
         return _congruence(symmetric_sqrt(centre), x)
 
