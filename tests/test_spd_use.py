@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import calor
-from calor import data, datasets, denoisers, gaussian, regression
+from calor import checkpoint, data, datasets, denoisers, gaussian, regression
 from calor.cli import main
 from calor.experiments import _rivals, eeg, taxi
 from calor.manifolds._symmetric import symmetric_sqrt
@@ -147,6 +147,15 @@ def test_gaussian_law_score_and_draws(double):
     expected = (residuals[labels == 1].T @ residuals[labels == 1]) / 200 + 0.6 * np.eye(3)
     np.testing.assert_allclose(np.mean(draws, axis=0), features[2:], atol=0.15)
     np.testing.assert_allclose(np.diag(np.cov(draws.T)), np.diag(expected), rtol=0.08)
+
+
+def test_prior_survives_a_file():
+    law = gaussian.fit_gaussian(RNG.normal(size=(9, 3)), None)
+    prior = gaussian.GaussianPrior(calor.SPD(2), law, jnp.asarray(0.3))
+    arrays = {}
+    code = json.loads(json.dumps(checkpoint._encode(prior, arrays)))
+    again = checkpoint._decode(code, arrays, None)
+    assert eqx.tree_equal(again, prior)
 
 
 def test_shrinkage_keeps_the_trace_and_helps_where_rows_are_few():

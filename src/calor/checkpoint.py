@@ -200,11 +200,10 @@ def _decode(code: Any, tensors: dict[str, np.ndarray], own: Submanifold | None) 
         return _recognized(own, code["submanifold"])
     fields = dict(code["fields"])
     law = fields.pop("law", None)
-    values: dict[str, Any] = {
+    values = {name: _decode(item, tensors, own) for name, item in fields.items()}
+    if isinstance(values.get("centre"), jax.Array):
         # The isometry at the door of a model is computed in double precision.
-        name: tensors[item["tensor"]] if name == "centre" and item else _decode(item, tensors, own)
-        for name, item in fields.items()
-    }
+        values["centre"] = tensors[fields["centre"]["tensor"]]
     if code["class"] == "LearnedKernel":
         return learned_kernel(
             values["manifold"],

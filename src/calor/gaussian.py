@@ -112,18 +112,18 @@ class GaussianPrior(AbstractPrior):
     """
 
     manifold: AbstractManifold
-    law: Gaussian
+    gaussian: Gaussian
     noise: Float[Array, ""]
     """The variance of the noise in every coordinate."""
 
     def sample(self, key, features):
         """A draw."""
-        return self.manifold.decode(self.law.sample(key, self.noise, features))
+        return self.manifold.decode(self.gaussian.sample(key, self.noise, features))
 
     def log_prob(self, x, features):
         """The log-density."""
         place = self.manifold.embedding(x)
-        value = self.law.log_prob(place, self.noise.astype(x.dtype), features)
+        value = self.gaussian.log_prob(place, self.noise.astype(x.dtype), features)
         return value - self.manifold.log_chart_volume(x)  # pyright: ignore
 
 
