@@ -25,6 +25,8 @@ SLOW = (
     "test_clouds.py::test_absent_points_change_nothing[sinkhorn]",
     "test_clouds.py::test_exact_kernel_solves_the_heat_equation[0]",
     "test_clouds.py::test_exact_permanents_are_sums_over_permutations[3]",
+    "test_clouds.py::test_recipes[own]",
+    "test_clouds.py::test_recipes[paper]",
     "test_clouds.py::test_sinkhorn_bounds_from_above_and_bethe_from_below[3]",
     "test_clouds.py::test_symmetries_of_the_kernel[bethe]",
     "test_clouds.py::test_symmetries_of_the_kernel[sinkhorn]",
