@@ -117,21 +117,21 @@ def test_labels_and_quotient_teach_the_same_score(double):
 def test_fit_sample_save(tmp_path, run, method):
     manifold = calor.PointCloud(4, 2, smallest=3, centred=2)
     points = clouds_of(manifold, 60, jr.key(0))
-    training = calor.Training(steps=4, batch=16, validate_every=2)
+    training = calor.Training(steps=2, batch=8, validate_every=2)
     model = run(
         calor.heat_kernel(manifold, method),
         points,
         condition=np.asarray(jax.vmap(manifold.count)(points)),
         key=jr.key(1),
-        network=SMALL,
+        network=CloudNetwork(4, 1),
         training=training,
         progress=False,
     )
-    drawn = model.sample(6, condition=3.0, key=jr.key(2), steps=5)
+    drawn = model.sample(4, condition=3.0, key=jr.key(2), steps=3)
     assert max(float(manifold.contains(x)) for x in drawn) < 1e-4
     model.save(tmp_path / "clouds.calor")
     again = calor.load(tmp_path / "clouds.calor")
-    np.testing.assert_array_equal(again.sample(6, condition=3.0, key=jr.key(2), steps=5), drawn)
+    np.testing.assert_array_equal(again.sample(4, condition=3.0, key=jr.key(2), steps=3), drawn)
 
 
 def test_a_network_for_other_manifolds_is_refused():
