@@ -308,7 +308,7 @@ def test_fit_sample_and_score(tmp_path, capsys, monkeypatch):
         ("fit --manifold sphere:2 few.csv --out m.calor --resume", "there is no unfinished run"),
         ("sample few.csv --out new.csv", "few.csv is damaged, truncated, or no file of calor"),
         ("sample none.calor --out new.csv", "there is no file none.calor"),
-        ("sample none.calor --out new.txt", "--out must end in .csv, .npy or .npz"),
+        ("sample none.calor --out new.txt", "--out must end in .csv, .npy, .npz, .sdf or .xyz"),
         ("score none.calor few.csv", "there is no file none.calor"),
         ("reproduce moon", "invalid choice: 'moon'"),
         ("reproduce earth --only moon", "known data sets are floods"),
