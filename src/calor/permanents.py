@@ -137,7 +137,7 @@ def potentials(logits: Matrix) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     return -logsumexp(logits + g, axis=1), g
 
 
-def _solve(matching, values, damping=0.0):
+def _solve(matching, values, damping: Scalar | float = 0.0):
     """The Hessian of the dual problem, diag(column sums) - P^T P, inverted.
 
     It does not see constants, nor, if rows and columns fall apart into blocks, constants on a
