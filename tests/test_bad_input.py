@@ -61,7 +61,7 @@ WITHOUT_JAX = {
     ),
     "fit good.csv --manifold sphere:2 --out x.calor --condition none.csv": "no file none.csv",
     "sample none.calor --out new.csv": "there is no file none.calor",
-    "sample kernel.calor --out new.txt": "--out must end in .csv, .npy, .npz, .sdf or .xyz, got",
+    "sample kernel.calor --out new.txt": "--out must end in .csv, .npy, .npz, .sdf or .xyz",
     "sample kernel.calor --out new.csv --plot new.jpg": "--plot must end in .png, got new.jpg",
     "sample kernel.calor --out new.csv -n 1e3": "argument -n: must be a whole number of at least 1",
     "score none.calor good.csv": "there is no file none.calor",

@@ -184,7 +184,7 @@ class _Matching(eqx.Module):
 
     prior: AbstractPrior
     law: TimeLaw
-    labelled: bool = eqx.field(static=True)
+    labelled: bool = eqx.field(static=True, default=False)
 
     def __call__(self, field, x1, condition, key):
         return matching_loss(field, self.prior, self.law, x1, condition, key, self.labelled)

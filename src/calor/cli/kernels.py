@@ -82,10 +82,12 @@ def _solve(options) -> int:
         import jax.random as jr
 
         from .. import checkpoint, recipes, solver
+        from ..manifolds import PointCloud
         from ..names import manifold_named
 
         manifold = manifold_named(options.manifold)
-        make = recipes.paper if options.recipe == "paper" else recipes.default
+        own = recipes.clouds if isinstance(manifold, PointCloud) else recipes.default
+        make = recipes.paper if options.recipe == "paper" else own
         try:
             recipe = make(**settings)
         except TypeError as error:

@@ -260,7 +260,8 @@ def _sample(options) -> int:
             model.sample(count, condition=condition, key=jr.key(options.seed), steps=options.steps)
         )
         if as_molecules:
-            molecules.write(out, molecules.from_clouds(points, model.manifold))  # pyright: ignore
+            made = molecules.from_clouds(points, model.manifold)  # pyright: ignore
+            molecules.write(out, made)
         else:
             tables.write_points(out, points, model.manifold)
         if plot is not None:
