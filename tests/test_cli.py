@@ -81,7 +81,7 @@ def test_all_commands_are_tested():
         (["calor", "sc"], ["score"]),
         (["calor", "fit", "--ke"], ["--kernel"]),
         (["calor", "fit", "--kernel", "p"], ["pinn"]),
-        (["calor", "reproduce", "e"], ["earth"]),
+        (["calor", "reproduce", "e"], ["earth", "eeg"]),
     ],
 )
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
