@@ -29,9 +29,11 @@ class CloudKernel(AbstractHeatKernel):
         manifold = self.manifold
         squared = manifold.squared_distances(x, x0)
         posterior = self.matching.posterior(t, squared, manifold.count(x0))
-        places = posterior @ manifold.places(x0)
-        toward = manifold.with_presence(places, manifold.present(x)) - x
-        return manifold._tangent(x, toward) / (2 * t)
+        # Rows add up to one, except in the paper's network, which does not know that they should.
+        total = jnp.sum(posterior, axis=1, keepdims=True)
+        toward = posterior @ manifold.places(x0) - total * manifold.places(x)
+        vector = manifold.with_presence(toward, manifold.present(x))
+        return manifold._tangent(x, vector) / (2 * t)
 
     def _sample(self, t, x0, key):
         return x0 + jnp.sqrt(2 * t) * self.manifold._random_tangent(key, x0)
