@@ -18,13 +18,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from . import calculus
 from ._types import Key, Scalar
 from .exact.cloud import CloudKernel
 from .manifolds import PointCloud
 from .matchings import AbstractMatching, Learned
 from .networks import Dense, dense
-from .solutions import AbstractSolution, Terms
+from .solutions import AbstractSolution
 
 # Clouds grow point by point, a new one at such a distance from an old one, in angstrom, and no
 # nearer to any other; elements as frequent as in organic molecules.
@@ -49,17 +48,6 @@ class CloudSolution(AbstractSolution):
     def log_prob_and_score(self, t, x, x0):
         """The score is from the posterior over matchings."""
         return self.kernel._log_prob_and_score(t, x, x0)
-
-    def terms(self, t, x, x0):
-        """The terms of the equation."""
-        phi, frame = lambda x: self.log_prob(t, x, x0), self.manifold.frame(x)
-        slope = calculus.gradient(phi, x, frame)
-        drift = self.manifold.coordinate_laplacian(x)
-        return Terms(
-            jax.grad(self.log_prob)(t, x, x0),
-            calculus.laplacian(phi, x, frame, drift),
-            self.manifold._inner(x, slope, slope),
-        )
 
 
 def row_residual(

@@ -18,7 +18,6 @@ lambda = 0 and w = 1/4t; c plays no role.
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -28,7 +27,7 @@ from ._numerics import cholesky_rows
 from ._types import Key, Point, Scalar
 from .manifolds import Submanifold
 from .networks import SetNetwork, set_network
-from .solutions import AbstractSolution, Terms, in_window
+from .solutions import AbstractSolution, in_window
 
 
 class PairForm(eqx.Module):
@@ -139,18 +138,3 @@ class PairSolution(AbstractSolution):
         """By automatic differentiation."""
         frame, value = self.manifold.frame(x), lambda y: self.log_prob(t, y, x0)
         return value(x), calculus.gradient(value, x, frame)
-
-    def terms(self, t, x, x0):
-        """The terms of the log heat equation."""
-
-        def phi(y):
-            return self.log_prob(t, y, x0)
-
-        frame = self.manifold.frame(x)
-        slope = calculus.gradient(phi, x, frame)
-        drift = self.manifold.coordinate_laplacian(x)
-        return Terms(
-            jax.grad(self.log_prob)(t, x, x0),
-            calculus.laplacian(phi, x, frame, drift),
-            self.manifold._inner(x, slope, slope),
-        )

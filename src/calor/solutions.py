@@ -77,9 +77,16 @@ class AbstractSolution(eqx.Module):
         """The Riemannian gradient of log p in x."""
         return self.log_prob_and_score(t, x, x0)[1]
 
-    @abstractmethod
     def terms(self, t: Scalar, x: Point, x0: Point) -> Terms:
-        """The terms of the log heat equation."""
+        """The terms of the log heat equation, by automatic differentiation."""
+        phi, frame = lambda x: self.log_prob(t, x, x0), self.manifold.frame(x)
+        slope = calculus.gradient(phi, x, frame)
+        drift = self.manifold.coordinate_laplacian(x)
+        return Terms(
+            jax.grad(self.log_prob)(t, x, x0),
+            calculus.laplacian(phi, x, frame, drift),
+            self.manifold._inner(x, slope, slope),
+        )
 
 
 # Solutions in kernel coordinates.
@@ -330,15 +337,4 @@ class DirectSolution(AbstractSolution):
         if isinstance(self.embedding, PowerEmbedding):
             y = self.manifold.kernel_coordinates(x, x0)  # pyright: ignore
             return radial_terms(self._radial, self.manifold, t, y)  # pyright: ignore
-
-        def phi(x):
-            return self.log_prob(t, x, x0)
-
-        frame = self.manifold.frame(x)
-        slope = calculus.gradient(phi, x, frame)
-        drift = self.manifold.coordinate_laplacian(x)
-        return Terms(
-            jax.grad(self.log_prob)(t, x, x0),
-            calculus.laplacian(phi, x, frame, drift),
-            self.manifold._inner(x, slope, slope),
-        )
+        return super().terms(t, x, x0)
