@@ -140,3 +140,15 @@ def test_parametrix_needs_constant_curvature():
         calor.Parametrix(calor.SPD(3))
     with pytest.raises(ValueError, match="order must be at least 0"):
         calor.Parametrix(calor.Sphere(2), -1)
+
+
+@pytest.mark.parametrize(
+    "law", [calor.Parametrix(calor.Sphere(2)), calor.FirstOrder(calor.SPD(2))], ids=str
+)
+def test_score_and_log_prob_in_one_evaluation(law):
+    x, x0 = (law.manifold.random_point(jr.key(seed)) for seed in (1, 2))
+    t = jnp.asarray(0.2)
+    value, score = jax.jit(law._log_prob_and_score)(t, x, x0)
+    np.testing.assert_allclose(value, law.log_prob(t, x, x0), rtol=1e-5)
+    slope = law.manifold.gradient(lambda y: law.log_prob(t, y, x0), x)
+    np.testing.assert_allclose(score, slope, rtol=1e-3, atol=1e-3)
