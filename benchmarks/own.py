@@ -128,9 +128,22 @@ def positive_definite():
     return calor.Submanifold(None, 3, metric, around=points[:, *jnp.triu_indices(2)])
 
 
-def implicit(constraint, size):
+def implicit(constraint, size, symmetries=None):
     """How to make a manifold from its equations."""
-    return lambda: calor.Submanifold(constraint, size)
+    return lambda: calor.Submanifold(constraint, size, symmetries=symmetries)
+
+
+def ring(x):
+    """The torus of revolution."""
+    return (jnp.hypot(x[0], x[1]) - 2.0) ** 2 + x[2] ** 2 - 1.0
+
+
+def turn_ring(key):
+    """A random symmetry of it: a turn about the axis, perhaps after a reflection at the equator."""
+    key_angle, key_side = jr.split(key)
+    angle = jr.uniform(key_angle, maxval=2 * jnp.pi)
+    c, s, side = jnp.cos(angle), jnp.sin(angle), 2.0 * jr.bernoulli(key_side) - 1
+    return lambda x: jnp.stack([c * x[0] - s * x[1], s * x[0] + c * x[1], side * x[2]])
 
 
 CASES = {
@@ -140,8 +153,9 @@ CASES = {
         implicit(lambda x: jnp.sum((x / AXES) ** 2) - 1, 3),
         lambda: Solved(Ellipsoid(AXES, 20)),
     ),
-    "torus": (
-        implicit(lambda x: (jnp.hypot(x[0], x[1]) - 2.0) ** 2 + x[2] ** 2 - 1.0, 3),
+    "torus": (implicit(ring, 3), lambda: Solved(TorusOfRevolution(waves=70))),
+    "torus, symmetries": (
+        implicit(ring, 3, turn_ring),
         lambda: Solved(TorusOfRevolution(waves=70)),
     ),
     "flat torus": (
@@ -213,6 +227,12 @@ def measure(name, method, seed, points=1000):
     return report | {"errors": rows}
 
 
+def write(path, title, row):
+    """Add a row to a file, or replace it."""
+    report = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(report | {title: row}, indent=1))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=list(CASES), choices=[*CASES, []])
@@ -224,10 +244,10 @@ def main():
         f"{datetime.date.today()}, jax {jax.__version__}, {os.cpu_count()} {platform.machine()} "
         f"cores, {options.method}, default budget"
     )
-    report = {}
     for name in options.names:
         for seed in range(options.seeds):
-            row = report[f"{name} {options.method} {seed}"] = measure(name, options.method, seed)
+            row = measure(name, options.method, seed)
+            row["date"] = str(datetime.date.today())
             errors = ", ".join(
                 f"t = {t}: {e['log_prob']:.1e} {e['score']:.1e}"
                 for t, e in row.get("errors", {}).items()
@@ -238,8 +258,8 @@ def main():
                 f"{row['estimate']:.1e}, mass {row['mass']:.1e}; {errors}",
                 flush=True,
             )
-    if options.json:
-        Path(options.json).write_text(json.dumps(report, indent=1))
+            if options.json:
+                write(Path(options.json), f"{name} {options.method} {seed}", row)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import calor
 from calor import geodesics
 from calor.geodesics import shortest_radius
 from calor.pairs import PairForm, PairSolution
-from calor.recipes import Done
+from calor.recipes import Done, _pair_rows, _pairs
 from calor.sampling import effective_size
 
 SPHERE = sphere()
@@ -144,6 +144,28 @@ def test_rows_of_the_recipe_are_the_equation_and_the_law(double, compact):
         stay = lambda row: solution.log_prob(row["t"], row["x"], row["x0"])
         gap = jax.vmap(lambda row: row["weight"] * (stay(row) - move(row)))(rows[3])
         np.testing.assert_allclose(state.losses[3], jnp.sum(gap**2), rtol=1e-8)
+
+
+def test_points_are_where_the_equation_does_not_hold(double):
+    form = PairForm(SPHERE, 2.0, 1.0, (0.0, 0.0, 0.0), 1.0)
+    network = form.network(jr.key(0), (6, 6))
+    size = jax.jit(jax.vmap(lambda row: _pair_rows.equation(form, network, row)))
+
+    def draw(network):
+        ends = jnp.asarray(0.1), jnp.asarray(0.2)
+        return _pair_rows.interior(form, 600, network, *ends, jnp.asarray(2.5), jr.key(1))
+
+    anywhere, chosen = size(draw(None)), size(draw(network))
+    # All of them have the same weight in the mean, ...
+    np.testing.assert_allclose(jnp.sum(chosen**2), jnp.sum(anywhere**2), rtol=0.15)
+    # ... and more of them a share in it.
+    median, usual = (jnp.median(jnp.abs(r)) / jnp.sqrt(jnp.mean(r**2)) for r in (chosen, anywhere))
+    assert median > 1.2 * usual
+
+
+def test_the_rate_is_that_of_the_slowest_coordinate():
+    # On the torus of revolution x has the mean |dx|^2 = 3/4 and the variance 11/4.
+    assert abs(_pairs._rate(torus()) / (3 / 11) - 1) < 0.06
 
 
 def hyperboloid(x):

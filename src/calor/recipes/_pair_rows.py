@@ -9,14 +9,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 
+from .. import calculus
 from ..geodesics import GeodesicLaw, geodesic_walk
 
 # Beyond where it is fitted log p may exceed a Gaussian of about the distance by this much.
 _EXCESS = 1.5
 # How fast rows lose weight with the depth dist^2/4t in the tail.
 _FALL = 1.5
+# Rows of the equation to choose from, for each that is kept.
+_CANDIDATES = 3
 
 
 def _pairs(manifold, t, key):
@@ -38,9 +40,39 @@ def _depth(form, t, x, x0):
     return form.squared_distance(x, x0) / (4 * t)
 
 
+def equation(form, network, row):
+    """The weighted residual of the equation."""
+
+    def phi(t, x):
+        return form(network, row["c"], t, x, row["x0"], row["start"], row["end"])
+
+    at_t = lambda x: phi(row["t"], x)
+    slopes = jax.vmap(lambda e: jax.jvp(at_t, (row["x"],), (e,))[1])(row["frame"])
+    laplacian = calculus.laplacian(at_t, row["x"], row["frame"], row["drift"])
+    change = jax.grad(phi)(row["t"], row["x"])
+    return row["weight"] * (change - laplacian - slopes @ slopes)
+
+
 @eqx.filter_jit
-def interior(form, count, start, end, c, key):
-    """The rows of the equation itself."""
+def interior(form, count, network, start, end, c, key):
+    """The rows of the equation itself.
+
+    If there is a network that was trained on other points, they are chosen among more: the larger
+    its residual, the more likely.  Where geodesics from both sides meet it is largest, and few
+    walks lead there.  Beside the initial values all of them have as much weight as before.
+    """
+    if network is None:
+        return _scaled(_interior(form, count, start, end, c, key), count)
+    key_rows, key_choice = jr.split(key)
+    rows = _interior(form, _CANDIDATES * count, start, end, c, key_rows)
+    sizes = jnp.abs(jax.vmap(lambda row: equation(form, network, row))(rows))
+    odds = jnp.log(sizes + jnp.mean(sizes))
+    chosen = jax.lax.top_k(odds + jr.gumbel(key_choice, odds.shape), count)[1]
+    share = jnp.mean(sizes[chosen] ** 2) / jnp.mean(sizes**2)
+    return _scaled(jax.tree.map(lambda a: a[chosen], rows), count * share)
+
+
+def _interior(form, count, start, end, c, key):
     key_time, key_pairs = jr.split(key)
     manifold = form.manifold
     u = (jnp.arange(count) + jr.uniform(key_time, (count,))) / count
@@ -48,14 +80,13 @@ def interior(form, count, start, end, c, key):
     x, x0 = _pairs(manifold, t, key_pairs)
 
     def row(t, x, x0):
-        weight = t / (1 + _depth(form, t, x, x0)) ** _FALL / form.late(t) / np.sqrt(count)
         return {
             "t": t,
             "x": x,
             "x0": x0,
             "frame": manifold.orthonormal(x),
             "drift": manifold.coordinate_laplacian(x),
-            "weight": weight,
+            "weight": t / (1 + _depth(form, t, x, x0)) ** _FALL / form.late(t),
             "c": c,
             "start": start,
             "end": end,
@@ -142,7 +173,7 @@ def _flat(rows):
 
 
 def _scaled(rows, count):
-    return {**rows, "weight": rows["weight"] / np.sqrt(count)}
+    return {**rows, "weight": rows["weight"] / jnp.sqrt(count)}
 
 
 @eqx.filter_jit

@@ -6,7 +6,8 @@ into windows, each starting where the one before ends.  What is different:
 * The network sees both points (`calor.pairs`), and the equation is asked to hold at pairs: x0
   uniform, x the end of a short random walk from it, or uniform too.
 * The points are drawn anew every few steps: pairs fill twice the dimension, and least squares on
-  few fixed ones are solved better at them than between them.
+  few fixed ones are solved better at them than between them.  More of them are where the equation
+  does not hold yet.
 * The initial law, values and slopes, comes from shooting geodesics (`calor.geodesics`).  It is
   fitted as far as they are shortest; beyond, log p may exceed a Gaussian of about the distance by
   little and no more.
@@ -25,7 +26,7 @@ import jax.random as jr
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from .. import calculus, levenberg
+from .. import levenberg
 from .._checks import positive_integer
 from ..geodesics import GeodesicLaw, shortest_radius
 from ..manifolds import Submanifold
@@ -84,7 +85,7 @@ class Pairs(AbstractRecipe):
         found = min(_CURVED / max(curvature, 1e-6), (radius / _REACH) ** 2 / 2)
         t0 = self.t0 or float(f"{found:.2g}")
         rate = _form(manifold).rate
-        last = 6 / rate if rate > 0 else 4 * manifold._width**2 / manifold.dim
+        last = 5 / rate if rate > 0 else 4 * manifold._width**2 / manifold.dim
         return t0, self.t1 or float(f"{max(last, 8 * t0):.3g}")
 
     def law(self, manifold):
@@ -109,7 +110,10 @@ class Pairs(AbstractRecipe):
         ends = jnp.asarray(edges[window]), jnp.asarray(edges[window + 1])
         key_inside, key_initial = jr.split(key)
         constants = self._constants(manifold, done, window + 1)
-        inside = _pair_rows.interior(form, self.points, *ends, constants[-1], key_inside)
+        trained = None
+        if stage > 0 and self._window(stage - 1) == window:
+            trained = self._network(manifold, jr.key(0))[1](done.parameters[stage - 1])
+        inside = _pair_rows.interior(form, self.points, trained, *ends, constants[-1], key_inside)
         count = self.points // 2
         if window == 0:
             radius = jnp.asarray(self.r_max or _measure(manifold)[1])
@@ -129,16 +133,7 @@ class Pairs(AbstractRecipe):
         form, (_, unravel) = _form(manifold), self._network(manifold, jr.key(0))
 
         def equation(parameters, row):
-            network = unravel(parameters)
-
-            def phi(t, x):
-                return form(network, row["c"], t, x, row["x0"], row["start"], row["end"])
-
-            at_t = lambda x: phi(row["t"], x)
-            slopes = jax.vmap(lambda e: jax.jvp(at_t, (row["x"],), (e,))[1])(row["frame"])
-            laplacian = calculus.laplacian(at_t, row["x"], row["frame"], row["drift"])
-            change = jax.grad(phi)(row["t"], row["x"])
-            return row["weight"] * (change - laplacian - slopes @ slopes)
+            return _pair_rows.equation(form, unravel(parameters), row)
 
         def initial(parameters, row):
             start, end = row["start"], row["end"]
@@ -192,12 +187,14 @@ class Pairs(AbstractRecipe):
         return self._network(manifold, jr.key(0))[1](done.parameters[last])
 
     def _edges(self, manifold):
-        """Ends of the windows of time: each twice as long as the one before, the last longer."""
+        """Ends of the windows of time: a factor of two while the kernel spreads, then of four."""
         t0, t1 = self.interval(manifold)
-        edges = [t0]
-        while 3 * edges[-1] < t1:
-            edges.append(2 * edges[-1])
-        return (*edges, t1)
+        edges, rate = [t0], _form(manifold).rate
+        while True:
+            factor = 2 if rate * edges[-1] < _SPREAD else 4
+            if 1.5 * factor * edges[-1] >= t1:  # the last one may be longer
+                return (*edges, t1)
+            edges.append(factor * edges[-1])
 
     def _network(self, manifold, key):
         return ravel_pytree(_form(manifold).network(key, self.widths))
@@ -231,10 +228,24 @@ def _kinds(manifold):
     return 3 if manifold.symmetries is None else 4
 
 
+@functools.lru_cache(maxsize=16)
+def _rate(manifold):
+    """About the first eigenvalue of the Laplacian, from above.
+
+    The least of Rayleigh's quotients, mean |df|^2 over the variance of f, of linear functions f.
+    """
+    points = jax.jit(jax.vmap(manifold._random_point))(jr.split(jr.key(4), _POINTS))
+    inverse = lambda x: manifold.orthonormal(x).T @ manifold.orthonormal(x)
+    slopes = np.mean(jax.jit(jax.vmap(inverse))(points), axis=0, dtype=float)
+    variances, directions = np.linalg.eigh(np.cov(np.asarray(points, float).T))
+    kept = directions[:, variances > 1e-6 * variances[-1]]
+    kept = kept / np.sqrt(variances[variances > 1e-6 * variances[-1]])
+    return float(f"{np.linalg.eigvalsh(kept.T @ slopes @ kept)[0]:.2g}")
+
+
 def _form(manifold):
-    # Rayleigh's quotient of the coordinates is an upper bound of the first eigenvalue.
     width, anchors = manifold._width, np.asarray(manifold._anchors)
-    rate = float(f"{manifold.dim / width**2:.2g}") if manifold.is_compact else 0.0
+    rate = _rate(manifold) if manifold.is_compact else 0.0
     centre = anchors.mean(axis=0)
     spread = float(np.sqrt(np.mean(np.sum((anchors - centre) ** 2, axis=1))))
     numbers = tuple(float(f"{c:.3g}") for c in centre)
@@ -269,7 +280,7 @@ def pairs(
     Args:
         t0: where the network takes over from the law along geodesics; by default found from the
             curvature and from `r_max`.
-        t1: end of the solved interval; by default six over a guess of the first eigenvalue, and
+        t1: end of the solved interval; by default five over a guess of the first eigenvalue, and
             without one, until the kernel is four times as wide as where its sources are.
         r_max: the length up to which geodesics are shortest; by default found by shooting.
         points: collocation points of a round.
