@@ -24,10 +24,9 @@ import numpy as np
 import calor
 from calor import datasets
 from calor.data import build_network, find_scales, prepare
-from calor.diffusion import _Denoising
-from calor.fitting import _BatchLoss
-from calor.flow import TangentVelocity, _Matching
-from calor.forward import TimeLaw
+from calor.fitting import Batches
+from calor.flow import Matching, TangentVelocity
+from calor.forward import Denoising, TimeLaw
 from calor.names import manifold_named
 from calor.networks import trainable
 from calor.prior import Uniform
@@ -61,9 +60,9 @@ def training_speed(name, method):
     network = build_network(calor.Network(), manifold, prepared, scales, kind, None, jr.key(2))
     field = kind(manifold, network)
     law = TimeLaw(scales.t_min, scales.t1)
-    loss = _BatchLoss(_Denoising(kernel, law), settings.batch)
+    loss = Batches(Denoising(law, kernel))
     if flow:
-        loss = _BatchLoss(_Matching(Uniform(manifold), law), settings.batch)
+        loss = Batches(Matching(law, manifold, Uniform(manifold)))
     data = prepared.points, prepared.features
     parameters, rest = trainable(field)
     times = law.draw(jr.key(3), settings.batch)
@@ -76,7 +75,7 @@ def training_speed(name, method):
         return jnp.mean(values * x)
 
     def full(parameters, key):
-        return loss(eqx.combine(parameters, rest), data, key)
+        return loss(eqx.combine(parameters, rest), loss.draw(data, settings.batch, key))
 
     backward, whole = jax.jit(jax.grad(bare)), jax.jit(jax.grad(full))
     transform = optimizer(settings)

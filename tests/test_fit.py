@@ -48,17 +48,22 @@ class Squares:
     def __len__(self):
         return 2
 
-    def __call__(self, model, data=None, key=None):
+    def draw(self, data, count, key):
+        return 1 + 0.1 * jr.normal(key, (count, 2)) + 0 * data[0]
+
+    def __call__(self, model, examples=None):
         values = (model.network - jnp.array([1.0, 2.0])) ** 2
-        if data is None:
+        if examples is None:
             return np.asarray(values)
-        return jnp.sum(values * (1 + 0.1 * jr.normal(key, (2,)) + 0 * data[0]))
+        return jnp.sum(values * jnp.mean(examples, axis=0))
 
 
-@pytest.mark.parametrize("stopped", [3, 10, 11, 20])
-def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(stopped, tmp_path, monkeypatch):
-    settings, path = calor.Training(steps=20, validate_every=10), tmp_path / "line.partial"
-    advance = training._advance
+@pytest.mark.parametrize(("stopped", "reuse"), [(3, 1), (10, 1), (11, 1), (20, 1), (11, 2)])
+def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
+    stopped, reuse, tmp_path, monkeypatch
+):
+    settings = calor.Training(steps=20, batch=4, validate_every=10, reuse=reuse)
+    path, advance = tmp_path / "line.partial", training._advance
 
     def run(**options):
         return training.train(
@@ -93,6 +98,19 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(stopped, tmp
     np.testing.assert_array_equal(again.network, whole.network)
     np.testing.assert_array_equal(second.validations, history.validations)
     assert second.steps.tolist() == [10, 20]
+
+
+def test_noise_that_takes_long_is_drawn_once_for_many_steps(monkeypatch):
+    pools, fill = [], training._fill
+    monkeypatch.setattr(training, "_fill", lambda *inputs: pools.append(fill(*inputs)) or pools[-1])
+    settings = calor.Training(steps=20, batch=4, validate_every=10, reuse=2)
+    line, key = Line(jnp.zeros(2)), jr.key(0)
+    training.train(line, Squares(), Squares(), (jnp.ones(1),), settings, key, title="", identity={})
+    assert [pool.shape for pool in pools] == [(16, 2)] * 3  # at the steps 0, 8 and 16
+    assert not np.any(pools[0] == pools[1])
+    assert calor.Sphere(2).noise_reuse() == 1
+    surface = calor.Submanifold(lambda x: x @ x - 1, 3)
+    assert calor.Product(calor.Sphere(2), surface).noise_reuse() > 1
 
 
 @pytest.mark.slow

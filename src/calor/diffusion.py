@@ -20,7 +20,7 @@ from ._checks import positive_time
 from ._types import Key, Point, Points, Scalar, Tangent
 from .equivariant import CloudNetwork, CloudScore
 from .fitting import Choices, fit_model, is_cloud
-from .forward import TimeLaw, denoising_loss
+from .forward import Denoising
 from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold
 from .models import AbstractModel
@@ -154,20 +154,16 @@ def fit(
     """
     choices = Choices(network, training, t_min, t1, time_power, centres, stops, progress, resume)
 
-    def objective(prior, law):
-        return _Denoising(kernel, law)
-
     field = CloudScore if is_cloud(kernel) else score
     return fit_model(
-        Diffusion, field, objective, kernel, data, condition, validation, choices, key, "fit"
+        Diffusion,
+        field,
+        lambda prior, law: Denoising(law, kernel),
+        kernel,
+        data,
+        condition,
+        validation,
+        choices,
+        key,
+        "fit",
     )
-
-
-class _Denoising(eqx.Module):
-    """Denoising score matching as a value."""
-
-    kernel: AbstractHeatKernel
-    law: TimeLaw
-
-    def __call__(self, score, x0, condition, key):
-        return denoising_loss(score, self.kernel, self.law, x0, condition, key)

@@ -1,5 +1,6 @@
 """Fitting a model: what diffusion models and flows do in the same way, from data to weights."""
 
+import dataclasses
 import hashlib
 import json
 import warnings
@@ -15,10 +16,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._checks import positive_integer, random_key
-from ._types import Key, Points, Scalar
+from ._types import Key, Points
 from .data import Prepared, Scales, build_network, find_gaussian, find_guess, find_scales, prepare
 from .equivariant import CloudNetwork, cloud_prior
-from .forward import TimeLaw
+from .forward import AbstractObjective, TimeLaw, squared_error
 from .gaussian import Gaussian, gaussian_prior
 from .heat import AbstractHeatKernel
 from .likelihood import EXACT_DIVERGENCE
@@ -38,8 +39,6 @@ from .training import History, Training, train
 
 # Stops that are tried, in units of t_min.
 _STOPS = (1.0, 5.0, 50.0, 1000.0)
-
-Objective = Callable[[AbstractScore, Float[Array, "n ..."], Float[Array, "n c"], Key], Scalar]
 
 
 class PriorWarning(UserWarning):
@@ -63,7 +62,7 @@ class Choices(NamedTuple):
 def fit_model(
     model_class: type[Model],
     field_class: type[AbstractScore],
-    make_objective: Callable[[AbstractPrior, TimeLaw], Objective],
+    make_objective: Callable[[AbstractPrior, TimeLaw], AbstractObjective],
     kernel: AbstractHeatKernel,
     data: Points,
     condition: Any,
@@ -77,7 +76,7 @@ def fit_model(
     Args:
         model_class: `Diffusion` or `Flow`.
         field_class: the class of the field that is trained.
-        make_objective: the objective of a batch, from the prior and the law of times.
+        make_objective: what the field has to learn, from the prior and the law of times.
         kernel: gives noise and prior.
         data: points.
         condition: of the points.
@@ -92,6 +91,8 @@ def fit_model(
         )
     manifold = kernel.manifold
     network, training = _network(choices.network, manifold, owner), choices.training or Training()
+    if training.reuse is None:
+        training = dataclasses.replace(training, reuse=manifold.noise_reuse())
     key_split, key_start, key_train, key_check = jr.split(random_key(key, owner), 4)
     prepared = prepare(manifold, data, condition, validation, key_split, owner)
     given = choices.t_min, choices.t1
@@ -125,7 +126,7 @@ def fit_model(
         judge = HeldOutLikelihood(model, prepared, key_check)
     field, history = train(
         model.field,
-        _BatchLoss(objective, training.batch),
+        Batches(objective),
         judge,
         (prepared.points, prepared.features),
         training,
@@ -189,17 +190,21 @@ def _stops(given, scales, by_likelihood, owner):
     return stops
 
 
-class _BatchLoss(eqx.Module):
-    """The objective on random data points."""
+class Batches(eqx.Module):
+    """The objective on random data points, as `calor.training.Loss` wants it."""
 
-    objective: Objective
-    batch: int = eqx.field(static=True)
+    objective: AbstractObjective
 
-    def __call__(self, field, data, key):
+    def draw(self, data, count, key):
+        """Examples from so many data points, with repetition."""
         points, features = data
         key_batch, key_noise = jr.split(key)
-        chosen = jr.randint(key_batch, (self.batch,), 0, len(points))
-        return self.objective(field, points[chosen], features[chosen], key_noise)
+        chosen = jr.randint(key_batch, (count,), 0, len(points))
+        return self.objective.draw(points[chosen], features[chosen], key_noise)
+
+    def __call__(self, field, examples):
+        """Their mean squared error."""
+        return squared_error(field, field.manifold, examples)
 
 
 def make_prior(

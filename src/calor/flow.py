@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._types import Key, Points, Scalar
+from ._types import Key, Points
 from .equivariant import CloudNetwork, CloudVelocity
 from .fitting import Choices, fit_model, is_cloud
-from .forward import TimeLaw, mean_loss
+from .forward import AbstractObjective, TimeLaw
 from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold
 from .matchings import Labelled
@@ -135,7 +135,7 @@ def fit_flow(
     return fit_model(
         Flow,
         CloudVelocity if is_cloud(kernel) else TangentVelocity,
-        lambda prior, law: _Matching(prior, law, labelled),
+        lambda prior, law: Matching(law, kernel.manifold, prior, labelled),
         kernel,
         data,
         condition,
@@ -146,45 +146,19 @@ def fit_flow(
     )
 
 
-def matching_loss(
-    field: AbstractScore,
-    prior: AbstractPrior,
-    law: TimeLaw,
-    x1: Float[Array, "n ..."],
-    condition: Float[Array, "n c"],
-    key: Key,
-    labelled: bool = False,
-) -> Scalar:
-    """The mean squared difference to the velocities of single geodesics.
+class Matching(AbstractObjective):
+    """The velocity is learned from those of single geodesics from the prior to data points."""
 
-    Args:
-        field: the velocity.
-        prior: where geodesics start.
-        law: of the times.
-        x1: where they end.
-        condition: of each end.
-        key: a random key.
-        labelled: whether points of clouds are joined as they are listed, not as they match best.
-    """
-    manifold = field.manifold
-    join = (lambda x, y: y - x) if labelled else manifold._log
-
-    def one(t, x1, condition, key):
-        left, start = jnp.sqrt(t / law.t1), prior.partner(x1, key, condition)
-        x = manifold._exp(x1, left * join(x1, start.astype(x1.dtype)))
-        target = jax.lax.stop_gradient(join(x, x1) / left)
-        error = field(t, x, condition) - target
-        return manifold._inner(x, error, error)
-
-    return mean_loss(one, law, x1, condition, key)
-
-
-class _Matching(eqx.Module):
-    """Flow matching as a value."""
-
-    prior: AbstractPrior
     law: TimeLaw
+    manifold: AbstractManifold
+    prior: AbstractPrior
     labelled: bool = eqx.field(static=True, default=False)
+    """Whether points of clouds are joined as they are listed, not as they match best."""
 
-    def __call__(self, field, x1, condition, key):
-        return matching_loss(field, self.prior, self.law, x1, condition, key, self.labelled)
+    def example(self, t, point, features, key):
+        """A place on a geodesic to the data point, and the velocity there."""
+        manifold = self.manifold
+        join = (lambda x, y: y - x) if self.labelled else manifold._log
+        left, start = jnp.sqrt(t / self.law.t1), self.prior.partner(point, key, features)
+        x = manifold._exp(point, left * join(point, start.astype(point.dtype)))
+        return x, join(x, point) / left, jnp.ones_like(t)

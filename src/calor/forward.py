@@ -10,7 +10,7 @@ log-likelihood.  The target is of size 1/sqrt(2t), the weight of log-uniform tim
 stays bounded as t -> 0.
 """
 
-from collections.abc import Callable
+from abc import abstractmethod
 
 import equinox as eqx
 import jax
@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from ._types import Key, Scalar
+from ._types import Key, Point, Scalar, Tangent
 from .heat import AbstractHeatKernel
+from .manifolds import AbstractManifold
 from .score import AbstractScore
 
 
@@ -46,32 +47,54 @@ class TimeLaw(eqx.Module):
         return t ** (1 - self.power)
 
 
-def denoising_loss(
-    score: AbstractScore,
-    kernel: AbstractHeatKernel,
-    law: TimeLaw,
-    x0: Float[Array, "n ..."],
-    condition: Float[Array, "n c"],
-    key: Key,
-) -> Scalar:
-    """The loss of a batch of data points, each noised once."""
+class Examples(eqx.Module):
+    """What a field learns from: targets at times and places, and how much they count."""
 
-    def one(t, x0, condition, key):
-        x, target = jax.lax.stop_gradient(kernel._noised(t, x0, key))
-        error = score(t, x, condition) - target
-        return law.weight(t) * kernel.manifold._inner(x, error, error)
-
-    return mean_loss(one, law, x0, condition, key)
+    t: Float[Array, " n"]
+    x: Float[Array, "n ..."]
+    target: Float[Array, "n ..."]
+    weight: Float[Array, " n"]
+    features: Float[Array, "n c"]
 
 
-def mean_loss(
-    one: Callable[..., Scalar],
-    law: TimeLaw,
-    points: Float[Array, "n ..."],
-    condition: Float[Array, "n c"],
-    key: Key,
-) -> Scalar:
-    """The mean of a loss of time, point, condition and random key, at random times."""
-    key_time, key_each = jr.split(key)
-    times = law.draw(key_time, len(points))
-    return jnp.mean(jax.vmap(one)(times, points, condition, jr.split(key_each, len(points))))
+class AbstractObjective(eqx.Module):
+    """How data become examples; the field has no part in it."""
+
+    law: eqx.AbstractVar[TimeLaw]
+
+    @abstractmethod
+    def example(
+        self, t: Scalar, point: Point, features: Float[Array, " c"], key: Key
+    ) -> tuple[Point, Tangent, Scalar]:
+        """A place, the target there and its weight, at the time t, from a data point."""
+
+    def draw(
+        self, points: Float[Array, "n ..."], features: Float[Array, "n c"], key: Key
+    ) -> Examples:
+        """An example from each data point, at random times."""
+        key_time, key_each = jr.split(key)
+        t = self.law.draw(key_time, len(points))
+        keys = jr.split(key_each, len(points))
+        return Examples(t, *jax.vmap(self.example)(t, points, features, keys), features)
+
+
+class Denoising(AbstractObjective):
+    """The score of the noised data is learned from the scores of a heat kernel."""
+
+    law: TimeLaw
+    kernel: AbstractHeatKernel
+
+    def example(self, t, point, features, key):
+        """Noise, and the score of the kernel there."""
+        return *self.kernel._noised(t, point, key), self.law.weight(t)
+
+
+def squared_error(field: AbstractScore, manifold: AbstractManifold, examples: Examples) -> Scalar:
+    """The weighted mean square of the differences to the targets."""
+
+    def one(t, x, target, weight, features):
+        error = field(t, x, features) - target
+        return weight * manifold._inner(x, error, error)
+
+    columns = examples.t, examples.x, examples.target, examples.weight, examples.features
+    return jnp.mean(jax.vmap(one)(*columns))

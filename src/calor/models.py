@@ -26,6 +26,7 @@ from . import likelihood
 from ._checks import positive_integer, random_key
 from ._types import Key, Point, Points, Scalar, Tangent
 from .data import Prepared, checked_points, uncentred
+from .forward import AbstractObjective, squared_error
 from .manifolds import AbstractManifold
 from .prior import AbstractPrior
 from .score import AbstractScore, Condition
@@ -283,11 +284,11 @@ class HeldOutLoss:
     In many dimensions the likelihood is an estimate that takes long; this takes no flow.
     """
 
-    def __init__(self, objective: Any, prepared: Prepared, key: Key, draws: int = 8):
+    def __init__(self, objective: AbstractObjective, prepared: Prepared, key: Key, draws: int = 8):
         """Choose the points.
 
         Args:
-            objective: of a field, points, features and a random key.
+            objective: what a field has to learn.
             prepared: the data.
             key: a random key.
             draws: of noise, for each point.
@@ -308,7 +309,7 @@ class HeldOutLoss:
 
 @eqx.filter_jit
 def _objective_value(objective, field, points, features, key):
-    return objective(field, points, features, key)
+    return squared_error(field, field.manifold, objective.draw(points, features, key))
 
 
 def mixture_weights(parts: Float[np.ndarray, "n k"], steps: int = 400) -> Float[np.ndarray, " k"]:

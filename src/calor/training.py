@@ -1,11 +1,12 @@
 r"""The training loop of models: steps of an optimizer, averaged weights, validation, resuming.
 
-Nothing here knows what is trained: a loss is a function of a model, data and a random key.
+Nothing here knows what is trained: a loss draws examples from data, and is a function of a model
+and of examples.  Where they take longer to draw than a model to learn from them, a pool of examples
+is drawn once for many steps, each of which sees some of it.
 """
 
 import dataclasses
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +27,20 @@ from .networks import trainable
 # A state is saved this often, in seconds.
 _SAVE_EVERY = 30.0
 
-Loss = Callable[[Any, Any, Key], Scalar]
+# A pool has examples for so many batches.
+_POOL = 4
+
+
+class Loss(Protocol):
+    """What is minimized."""
+
+    def draw(self, data: Any, count: int, key: Key, /) -> Any:
+        """So many random examples, arrays along their first axes."""
+        ...
+
+    def __call__(self, model: Any, examples: Any, /) -> Scalar:
+        """The loss of a model."""
+        ...
 
 
 class Validation(Protocol):
@@ -55,9 +69,14 @@ class Training:
     validate_every: int = 200
     patience: int = 8
     """Validations without a new best one after which training stops."""
+    reuse: int | None = None
+    """The steps that noise is used in, in the mean; by default one, and more where geodesics are
+    solved numerically, which takes longer than a step of the network."""
 
     def __post_init__(self):
-        for name in ("steps", "batch", "validate_every", "patience"):
+        for name in ("steps", "batch", "validate_every", "patience", "reuse"):
+            if name == "reuse" and self.reuse is None:
+                continue
             value = positive_integer(getattr(self, name), name, "Training")
             object.__setattr__(self, name, value)
         for name in ("learning_rate", "average", "clip"):
@@ -184,9 +203,9 @@ def train(
 
     Args:
         model: what to train, an equinox module.
-        loss: of a model, the data and a random key.
+        loss: what to minimize.
         validate: values of a model at held out points, the lower the better; deterministic.
-        data: arrays that the loss is given.
+        data: arrays that the loss draws examples from.
         settings: the budget.
         key: a random key.
         title: for the progress bar.
@@ -211,7 +230,10 @@ def train(
         state = files.load_state(resume, state, identity)
     before = float(jnp.nanmax(jnp.append(state.history.seconds, 0.0)))
     begun = saved = time.monotonic()
-    number = int(state.step)
+    number, pool = int(state.step), None
+    # The steps that a pool serves; without one each step draws for itself.
+    reuse = settings.reuse or 1
+    serves = _POOL * reuse if reuse > 1 else 0
     bar = tqdm(
         total=settings.steps,
         initial=number,
@@ -237,7 +259,11 @@ def train(
                         break
                 if number == settings.steps:
                     break
-                state = _advance(state, data, jr.fold_in(key, number), rest, loss, settings)
+                if serves and (pool is None or number % serves == 0):
+                    key_pool = jr.fold_in(jr.fold_in(key, settings.steps), number // serves)
+                    pool = _fill(data, key_pool, loss, settings)
+                inputs = pool if serves else data
+                state = _advance(state, inputs, jr.fold_in(key, number), rest, loss, settings)
                 number += 1
                 bar.update()
                 if resume is not None and time.monotonic() - saved > _SAVE_EVERY:
@@ -254,11 +280,26 @@ def train(
 
 
 @eqx.filter_jit
-def _advance(state, data, key, rest, loss, settings):
-    """One step; everything is an argument, so that fits of the same shape share it compiled."""
+def _fill(data, key, loss, settings):
+    """A pool of examples."""
+    return loss.draw(data, _POOL * settings.batch, key)
+
+
+@eqx.filter_jit
+def _advance(state, inputs, key, rest, loss, settings):
+    """One step, on examples of a pool or drawn from data.
+
+    Everything is an argument, so that fits of the same shape share it compiled.
+    """
+    if (settings.reuse or 1) > 1:
+        count = len(jax.tree.leaves(inputs)[0])
+        chosen = jr.randint(key, (settings.batch,), 0, count)
+        examples = jax.tree.map(lambda a: a[chosen], inputs)
+    else:
+        examples = loss.draw(inputs, settings.batch, key)
 
     def value(parameters):
-        return loss(eqx.combine(parameters, rest), data, key)
+        return loss(eqx.combine(parameters, rest), examples)
 
     found, gradient = eqx.filter_value_and_grad(value)(state.parameters)
     updates, inner = optimizer(settings).update(gradient, state.optimizer, state.parameters)

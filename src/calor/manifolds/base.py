@@ -108,6 +108,10 @@ class AbstractManifold(eqx.Module):
         """The smallest positive eigenvalue of -Delta; zero if there is none or it is not known."""
         return 0.0
 
+    def noise_reuse(self) -> int:
+        """The steps of training that a draw of noise is kept for: one if geodesics are cheap."""
+        return 1
+
     # What follows from it.
 
     def exp(self, x: Point, v: Tangent) -> Point:

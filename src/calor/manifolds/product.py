@@ -138,6 +138,10 @@ class Product(AbstractManifold):
         """The smallest of the factors."""
         return min(manifold.spectral_gap() for manifold in self.manifolds)
 
+    def noise_reuse(self):
+        """As often as the factor whose geodesics cost most."""
+        return max(manifold.noise_reuse() for manifold in self.manifolds)
+
     def log_volume(self):
         """Sum over the factors, if they are all compact."""
         for manifold in self.manifolds:

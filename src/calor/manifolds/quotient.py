@@ -57,6 +57,10 @@ class AbstractQuotient(AbstractManifold):
         """At least the one of the cover: functions on the quotient are functions on the cover."""
         return self.cover.spectral_gap()
 
+    def noise_reuse(self):
+        """As on the cover."""
+        return self.cover.noise_reuse()
+
     def nearest_image(self, x: Point, y: Point) -> Point:
         """The representative of y that is closest to x."""
         images = self.orbit(y)
