@@ -10,13 +10,15 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 import calor
-from calor import checkpoint, data, datasets, denoisers, gaussian, regression
+from calor import checkpoint, data, datasets, denoisers, gaussian, guesses, regression
 from calor.cli import main
 from calor.experiments import _rivals, eeg, taxi
 from calor.manifolds._symmetric import symmetric_sqrt
 from calor.networks import Network
+from calor.solutions import radial_terms
 from calor.training import Training
 
 RNG = np.random.default_rng(0)
@@ -149,8 +151,62 @@ def test_gaussian_law_score_and_draws(double):
     np.testing.assert_allclose(np.diag(np.cov(draws.T)), np.diag(expected), rtol=0.08)
 
 
+def test_gaussian_law_of_told_widths(double):
+    """Score, density and draws where features tell the mean and how wide each direction is."""
+    turn, variances = random_rotation(3), np.array([0.5, 1.0, 2.0])
+    law = gaussian.Gaussian(jnp.asarray(turn)[None], jnp.asarray(variances)[None], scaled=True)
+    mean, factors = np.array([0.3, -0.2, 0.1]), np.array([4.0, 0.25, 1.5])
+    features = jnp.concatenate([jnp.array([9.0, -7.0]), mean, np.log(factors)])
+    z, t = jnp.array([1.0, 2.0, -1.0]), jnp.asarray(0.3)
+    covariance = (turn * variances * factors) @ turn.T + 0.6 * np.eye(3)
+    expected = multivariate_normal(mean, covariance)
+    found = law.log_prob(z, 2 * t, features)
+    np.testing.assert_allclose(found, expected.logpdf(z), rtol=1e-12)
+    slope = jax.grad(lambda z: law.log_prob(z, 2 * t, features))(z)
+    np.testing.assert_allclose(law.score(z, t, features), slope, rtol=1e-10)
+    draws = jax.vmap(lambda k: law.sample(k, 2 * t, features))(jr.split(jr.key(0), 20000))
+    np.testing.assert_allclose(np.mean(draws, axis=0), mean, atol=0.05)
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.08)
+
+
+def test_widths_follow_the_condition():
+    """Places that scatter more for larger numbers, one direction more than the other."""
+    rng = np.random.default_rng(2)
+    rows = rng.uniform(-1, 1, size=(600, 1))
+    deviations = np.exp(rows * [1.0, 0.2])
+    places = 0.1 * deviations * rng.normal(size=(600, 2))
+    mean, others = regression.regress_on_numbers(rows, places, np.array([1.0]))
+    squares = (places - others) ** 2
+    found, logs = regression.regress_factors(rows, squares, mean)
+    np.testing.assert_allclose(np.mean(squares / np.exp(logs), axis=0), np.mean(squares, axis=0))
+    ends = np.asarray(jax.vmap(found)(jnp.array([[-0.8], [0.8]], jnp.float32)))
+    np.testing.assert_allclose(ends[1] - ends[0], [3.2, 0.64], atol=0.7)
+    high = jnp.array([0.8], jnp.float32)
+    np.testing.assert_allclose(mean.beside(found)(high), [*mean(high), *ends[1]], atol=1e-5)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_held_out_rows_are_told_what_all_others_predict(given):
+    """Unless they were given by themselves: then they are predicted and predict nothing."""
+    manifold, values = calor.SPD(2), matrices(40, 2)
+    numbers = RNG.normal(size=(40, 1))
+    validation = (values[:10], numbers[:10]) if given else 0.25
+    rest = slice(10, None) if given else slice(None)
+    prepared = data.prepare(manifold, values[rest], numbers[rest], validation, jr.key(0), "fit")
+    found, law = guesses.find_gaussian(None, manifold, prepared, "fit")
+    assert law.scaled
+    assert found.encoder.regression.rows.shape == (30 if given else 40, 1)
+    told = np.asarray(found.held_features)
+    assert told.shape == (10, 1 + 3 + 3)
+    predicted = np.asarray(jax.vmap(found.encoder.regression)(prepared.held_features))
+    assert np.allclose(told[:, 1:], predicted, atol=1e-5) == given
+    lowest, highest = law.widths(found.features)
+    assert 0 < lowest < highest
+
+
 def test_prior_survives_a_file():
     law = gaussian.fit_gaussian(RNG.normal(size=(9, 3)), None)
+    law = gaussian.Gaussian(law.vectors, law.variances, scaled=True)
     prior = gaussian.GaussianPrior(calor.SPD(2), law, jnp.asarray(0.3))
     arrays = {}
     code = json.loads(json.dumps(checkpoint._encode(prior, arrays)))
@@ -227,6 +283,94 @@ def test_conditional_model_of_matrices(tmp_path):
     loaded = calor.load(tmp_path / "model.calor")
     again = loaded.log_prob(points[:20], condition=condition[:20])
     np.testing.assert_allclose(again, likely, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_likelihood_on_spd3_integrates_to_one():
+    """By importance sampling from a wide wrapped Gaussian, in coordinates that are not centred."""
+    manifold, points = calor.SPD(3), matrices(200, 3, 0.2)
+    model = calor.fit(
+        calor.heat_kernel(manifold),
+        points,
+        key=jr.key(0),
+        network=Network(width=16, depth=1, frequencies=0),
+        training=Training(steps=30, batch=64, validate_every=30),
+    )
+    assert model.centre is not None
+    centre = jnp.asarray(model.centre, jnp.float32)
+    inside = jax.vmap(lambda x: manifold.to_origin(x, centre))(jnp.asarray(points, jnp.float32))
+    covariance = 1.5 * np.cov(np.asarray(jax.vmap(manifold.embedding)(inside)).T)
+    proposal = multivariate_normal(np.zeros(6), covariance, seed=1)
+    z = proposal.rvs(600)
+    near = jax.vmap(manifold.decode)(jnp.asarray(z, jnp.float32))
+    volumes = np.asarray(jax.vmap(manifold.log_chart_volume)(near))
+    x = jax.vmap(lambda x: manifold.from_origin(x, centre))(near)
+    ratios = np.exp(np.asarray(model.log_prob(x), float) - proposal.logpdf(z) + volumes)
+    error = np.std(ratios) / np.sqrt(len(ratios))
+    assert error < 0.05
+    assert abs(np.mean(ratios) - 1) < 3 * error + 0.02
+
+
+@pytest.mark.slow
+def test_likelihood_on_spd10_of_a_wrapped_gaussian():
+    """In 55 dimensions a factor of two in the variance would be off by eight."""
+    manifold, width = calor.SPD(10), 0.1
+    rng = np.random.default_rng(1)
+    root = np.diag(np.geomspace(0.3, 3, 10))
+    z = jnp.asarray(width * rng.normal(size=(1040, 55)), jnp.float32)
+    inside = jax.vmap(manifold.decode)(z)
+    truth = multivariate_normal(np.zeros(55), width**2 * np.eye(55)).logpdf(z)
+    truth = truth - np.asarray(jax.vmap(manifold.log_chart_volume)(inside))
+    points = root @ np.asarray(inside, float) @ root
+    model = calor.fit(
+        calor.heat_kernel(manifold),
+        points[40:],
+        key=jr.key(0),
+        network=Network(width=16, depth=1, frequencies=0),
+        training=TINY,
+    )
+    found = np.asarray(model.log_prob(points[:40]), float)
+    assert abs(np.mean(found - truth[:40])) < 1.0
+    assert np.corrcoef(found, truth[:40])[0, 1] > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [5, 13, 22])
+def test_first_order_on_spd_is_good_for_the_times_in_use(n, double):
+    """The residual of the equation, added up to the last time that `fit` chooses by itself."""
+    manifold = calor.SPD(n)
+    law = calor.heat_kernel(manifold)
+    assert isinstance(law, calor.FirstOrder)
+    phi = lambda t, y: law._gaussian(t, y) + law._correction(t, y)
+    residual = lambda t, y: radial_terms(phi, manifold, t, y).residual()
+
+    @jax.jit
+    @jax.vmap
+    def look(t, key):
+        y = manifold.kernel_coordinates(law._sample(t, jnp.eye(n), key), jnp.eye(n))
+        slope, score = jax.grad(residual, 1)(t, y), jax.grad(phi, 1)(t, y)
+        return residual(t, y), jnp.linalg.norm(slope), jnp.linalg.norm(score)
+
+    last = law.latest()
+    times = jnp.linspace(0, last, 129)[1:]
+    found = look(times, jr.split(jr.key(0), 128))
+    total, slopes, scores = (np.abs(values) for values in found)
+    assert last * np.mean(total) < 0.12
+    assert last * np.mean(slopes) / np.mean(scores[-8:]) < 0.01
+
+
+@pytest.mark.slow
+def test_a_last_time_beyond_the_closed_form_is_warned_of():
+    values = matrices(30, 4)
+    with pytest.warns(calor.PoorKernelWarning, match=r"t1 = 5 is later than 1\.7.*heat_kernel"):
+        calor.fit(
+            calor.heat_kernel(calor.SPD(4)),
+            values,
+            key=jr.key(0),
+            t1=5.0,
+            training=TINY,
+            network=Network(width=8, depth=1),
+        )
 
 
 # Denoisers of the paper.
@@ -393,7 +537,8 @@ def test_reproduce_quickly(experiment, tmp_path, capsys):
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     assert "calor" in capsys.readouterr().out
     results = json.loads((tmp_path / f"{experiment}.json").read_text())["results"]
-    assert set(results[only[0]]) == set((taxi if experiment == "taxi" else eeg).METHODS)
+    expected = taxi.METHODS if experiment == "taxi" else eeg.METHODS + eeg.ABLATION
+    assert set(results[only[0]]) == set(expected)
 
 
 def test_condition_as_an_array_of_the_same_file(tmp_path, monkeypatch):

@@ -18,10 +18,10 @@ from .flow import Flow as Flow
 from .flow import fit_flow as fit_flow
 from .geodesics import GeodesicLaw as GeodesicLaw
 from .heat import AbstractHeatKernel as HeatKernel
+from .heat import PoorKernelWarning as PoorKernelWarning
 from .heat import log_heat_residual as log_heat_residual
 from .kernels import heat_kernel as heat_kernel
 from .learned import LearnedKernel as LearnedKernel
-from .learned import PoorKernelWarning as PoorKernelWarning
 from .manifolds import SO3 as SO3
 from .manifolds import SPD as SPD
 from .manifolds import AbstractManifold as Manifold

@@ -13,20 +13,16 @@ from jaxtyping import Array, Float
 from scipy.spatial import KDTree
 
 from ._types import Key
-from .gaussian import Gaussian, fit_gaussian, has_chart
+from .gaussian import Gaussian
 from .heat import AbstractHeatKernel
 from .manifolds import AbstractManifold, AbstractSymmetricSpace, PointCloud
 from .manifolds.base import TOLERANCE
-from .mixture import Mixture, fit_mixture
+from .mixture import Mixture
 from .networks import Network
 from .prior import frechet_mean, is_compact
-from .regression import regress_on_labels, regress_on_numbers
 from .score import AbstractScore, Condition, frame_size, learn_condition
 from .tables import as_array
 
-# Data points for each Gaussian of a first guess, and the smallest time that its Gaussians stand
-# for, in units of the smallest time of the model: single points are not to be remembered.
-_POINTS_EACH, _NARROWEST = 16, 5.0
 # The smallest noise of points in a cloud, in units of the distance of neighbours.
 _FINEST = 0.02
 # The dimension up to which a network sees waves by default.
@@ -71,9 +67,9 @@ def _moved(manifold, points, centre, owner, name):
         inside = jnp.asarray(points)
         if centre is not None:
             inside = _centred(manifold, inside, jnp.asarray(centre))
-        places, points = np.asarray(_embedded(manifold, inside)), np.asarray(inside)
+        places, points = np.asarray(embedded(manifold, inside)), np.asarray(inside)
     rounded = jnp.asarray(points, jnp.result_type(float))
-    off = np.linalg.norm(np.asarray(_embedded(manifold, rounded)) - places, axis=1)
+    off = np.linalg.norm(np.asarray(embedded(manifold, rounded)) - places, axis=1)
     if not np.all(off <= _ROUNDING):
         row = int(np.argmax(~(off <= _ROUNDING)))
         raise ValueError(
@@ -154,7 +150,8 @@ def _projected(manifold, points):
 
 
 @eqx.filter_jit
-def _embedded(manifold, points):
+def embedded(manifold: AbstractManifold, points: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+    """The places of points in flat space."""
     return jax.vmap(manifold.embedding)(points)
 
 
@@ -184,6 +181,8 @@ class Prepared(eqx.Module):
     held_features: Float[Array, "m c"]
     encoder: Condition | None
     centre: np.ndarray | None
+    taken: bool = eqx.field(static=True, default=False)
+    """Whether the validation part was taken from the data, not given by itself."""
 
 
 def prepare(
@@ -220,7 +219,7 @@ def prepare(
             )
         first, second = map(np.asarray, split(key, len(points), float(validation)))
         parts = points[first], features[first], points[second], features[second]
-        return _around_mean(manifold, Prepared(*parts, encoder, None), moves, owner)
+        return _around_mean(manifold, Prepared(*parts, encoder, None, taken=True), moves, owner)
     held_condition = None
     if isinstance(validation, tuple) and len(validation) == 2:
         validation, held_condition = validation
@@ -250,8 +249,7 @@ def _around_mean(manifold, prepared, moves, owner):
         _moved(manifold, part, centre, owner, name)
         for part, name in ((prepared.points, "data"), (prepared.held_out, "validation"))
     )
-    features = prepared.features, prepared.held_features
-    return Prepared(points, features[0], held, features[1], prepared.encoder, centre)
+    return dataclasses.replace(prepared, points=points, held_out=held, centre=centre)
 
 
 class Scales(NamedTuple):
@@ -270,18 +268,21 @@ def find_scales(
     t1: float | None,
     owner: str,
     kernel: AbstractHeatKernel | None = None,
-    law: Gaussian | None = None,
+    widths: tuple[float, float] | None = None,
 ) -> Scales:
     """Take the times that are given, and find the rest from the data and the kernel.
 
-    Where the data look Gaussian given their conditions, noise at the last time has twice the
-    largest variance of that law, and a tenth of the smallest at the first; both times are rounded
-    to one digit, so that fits to parts of the same data share what is compiled.
+    Where the data look Gaussian given their conditions, with the widths that are given, noise at
+    the last time has twice the largest variance of that law, and a tenth of the smallest at the
+    first; both times are rounded to 1, 2 or 5 times a power of ten, so that fits to parts of the
+    same data share what is compiled.
     """
-    if law is not None:
-        lowest, highest = float(jnp.min(law.variances)), float(jnp.max(law.variances))
-        t1 = float(f"{min(highest, _widest(manifold)):.0e}") if t1 is None else t1
-        t_min = float(f"{min(lowest / 20, t1 / 100):.0e}") if t_min is None else t_min
+    if widths is not None:
+        lowest, highest = widths
+        is_symmetric = isinstance(manifold, AbstractSymmetricSpace)
+        longest = manifold.curved_from() if is_symmetric else math.inf
+        t1 = min(_round(highest), longest) if t1 is None else t1
+        t_min = min(_round(lowest / 20), t1 / 100) if t_min is None else t_min
     places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
     spread = float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
     given = t_min
@@ -322,55 +323,11 @@ def point_scale(manifold: PointCloud, clouds: Float[Array, "m n ..."]) -> float:
     return float(np.sqrt(np.median(squared[present > 0])))
 
 
-def _widest(manifold):
-    """The last time at which noise does not yet feel negative curvature most of all."""
-    if not isinstance(manifold, AbstractSymmetricSpace) or manifold.scalar_curvature() >= 0:
-        return math.inf
-    return 1.5 * manifold.dim / -manifold.scalar_curvature()
-
-
-def find_gaussian(
-    chosen: bool | None, manifold: AbstractManifold, prepared: Prepared, owner: str
-) -> tuple[Prepared, Gaussian | None]:
-    """The Gaussian law of the places given the conditions, if the network corrects one.
-
-    Features are followed by the places that they predict, those of training data by the places that
-    all other rows predict for them.
-    """
-    if not (has_chart(manifold) if chosen is None else chosen):
-        return prepared, None
-    if not has_chart(manifold):
-        raise ValueError(
-            f"{owner}: Network(gaussian=True) is for manifolds that one chart covers, such as "
-            f"SPD(n), not for {manifold}."
-        )
-    places = np.asarray(_embedded(manifold, prepared.points), np.float64)
-    encoder = prepared.encoder
-    if encoder is None:
-        return prepared, fit_gaussian(places, None)
-    rows = np.asarray(prepared.features, np.float64)
-    regress = regress_on_labels if encoder.labels else regress_on_numbers
-    regression, predicted = regress(rows, places)
-    labels = np.argmax(rows, axis=1) if encoder.labels else None
-    law = fit_gaussian(places - predicted, labels)
-    encoder = Condition(encoder.middle, encoder.spread, encoder.labels, regression)
-    told = jnp.asarray(predicted, prepared.features.dtype)
-    features = jnp.concatenate([prepared.features, told], axis=1)
-    told = jax.jit(jax.vmap(regression))(prepared.held_features)
-    held = jnp.concatenate([prepared.held_features, told], axis=1)
-    parts = prepared.points, features, prepared.held_out, held
-    return Prepared(*parts, encoder, prepared.centre), law
-
-
-def find_guess(
-    network: Network, manifold: AbstractManifold, prepared: Prepared, scales: Scales, key: Key
-) -> Mixture | None:
-    """The mixture that a network corrects, if it does: at least sixteen points for each centre."""
-    centres = min(network.centres, len(prepared.points) // _POINTS_EACH)
-    if centres == 0:
-        return None
-    places = jax.vmap(manifold.embedding)(prepared.points)
-    return fit_mixture(places, manifold.dim, centres, _NARROWEST * scales.t_min, key)
+def _round(value):
+    """The nearest of 1, 2 and 5 times powers of ten, on a logarithmic scale."""
+    power = math.floor(math.log10(value))
+    steps = [float(f"{digits}e{power}") for digits in (1, 2, 5, 10)]
+    return min(steps, key=lambda step: abs(math.log(step / value)))
 
 
 def build_network(

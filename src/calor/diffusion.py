@@ -123,6 +123,7 @@ def fit(
     time_power: float = 0.0,
     centres: int = 1,
     stops: Sequence[float] | None = None,
+    centred: bool = True,
     progress: bool | None = None,
     resume: str | Path | None = None,
 ) -> Diffusion:
@@ -149,10 +150,13 @@ def fit(
         centres: of the prior on a manifold that is not compact: 1 is the Frechet mean of the data,
             more are so many of the data points.
         stops: times at which the density is read off; by default multiples of t_min.
+        centred: whether an isometry takes the Frechet mean of the data to the origin first, where
+            there is one (SPD(n)).
         progress: whether to show a progress bar; by default on a terminal only.
         resume: a file for the state of an unfinished training, which goes on from it if it exists.
     """
-    choices = Choices(network, training, t_min, t1, time_power, centres, stops, progress, resume)
+    given = t_min, t1, time_power, centres, stops, progress, resume, centred
+    choices = Choices(network, training, *given)
 
     field = CloudScore if is_cloud(kernel) else score
     return fit_model(

@@ -17,11 +17,12 @@ from jaxtyping import Array, Float
 
 from ._checks import positive_integer, random_key
 from ._types import Key, Points
-from .data import Prepared, Scales, build_network, find_gaussian, find_guess, find_scales, prepare
+from .data import Prepared, Scales, build_network, find_scales, prepare
 from .equivariant import CloudNetwork, cloud_prior
 from .forward import AbstractObjective, TimeLaw, squared_error
 from .gaussian import Gaussian, gaussian_prior
-from .heat import AbstractHeatKernel
+from .guesses import find_gaussian, find_guess
+from .heat import AbstractHeatKernel, PoorKernelWarning
 from .likelihood import EXACT_DIVERGENCE
 from .manifolds import PointCloud, Submanifold
 from .models import HeldOutLikelihood, HeldOutLoss, Model, with_weights
@@ -57,6 +58,7 @@ class Choices(NamedTuple):
     stops: Sequence[float] | None
     progress: bool | None
     resume: str | Path | None
+    centred: bool = True
 
 
 def fit_model(
@@ -94,12 +96,20 @@ def fit_model(
     if training.reuse is None:
         training = dataclasses.replace(training, reuse=manifold.noise_reuse())
     key_split, key_start, key_train, key_check = jr.split(random_key(key, owner), 4)
-    prepared = prepare(manifold, data, condition, validation, key_split, owner)
+    prepared = prepare(manifold, data, condition, validation, key_split, owner, choices.centred)
     given = choices.t_min, choices.t1
     # In many dimensions a likelihood is an estimate that takes long.
     by_likelihood = network.judge == "likelihood" and manifold.dim <= EXACT_DIVERGENCE
     prepared, gaussian = find_gaussian(network.gaussian, manifold, prepared, owner)
-    scales = find_scales(manifold, prepared.points, *given, owner, kernel, gaussian)
+    widths = gaussian.widths(prepared.features) if gaussian is not None else None
+    scales = find_scales(manifold, prepared.points, *given, owner, kernel, widths)
+    if scales.t1 > kernel.latest():
+        warnings.warn(
+            f"{owner}: t1 = {scales.t1:g} is later than {kernel.latest():.2g}, up to which "
+            f"{kernel} is accurate; lower t1, or solve the kernel: heat_kernel(manifold, key=key).",
+            PoorKernelWarning,
+            stacklevel=3,
+        )
     stops = _stops(choices.stops, scales, by_likelihood, owner)
     if gaussian is None:
         prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check, owner)

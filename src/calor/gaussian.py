@@ -1,14 +1,20 @@
 r"""Gaussian laws of places in a flat space, given conditions, and how heat spreads them.
 
-Given a condition, places are about Gaussian around the mean m that a regression predicts,
+Given a condition c, places are about Gaussian around the mean m that a regression predicts,
 
     z ~ N(m, Sigma),     a time t later   N(m, Sigma + 2 t I),
 
 whose score (Sigma + 2t)^-1 (m - z) is known.  It is a first guess of the score of the data, which a
 network corrects, and at the last time it is where generation starts.
 
-Means are told to it: they are the last numbers of the features that come with a point.  Without
-conditions the mean is zero, which is what centring at the Frechet mean of the data does.
+A label has a covariance Sigma of its own.  Where conditions are numbers the directions v_k are
+common to all, and a second regression predicts how wide the law is along each,
+
+    Sigma = sum_k sigma_k^2 f_k(c) v_k v_k^T.
+
+What regressions predict is told: the last numbers of the features that come with a point are m or,
+if there are factors, m and log f.  Without conditions the mean is zero, which is what centring at
+the Frechet mean of the data does.
 """
 
 import equinox as eqx
@@ -32,16 +38,30 @@ class Gaussian(eqx.Module):
 
     vectors: Float[Array, "k d d"]
     variances: Float[Array, "k d"]
+    scaled: bool = eqx.field(static=True, default=False)
+    """Whether features end with the logarithms of factors of the variances."""
 
     def _part(self, features):
         """The mean and the covariance that features tell."""
         count, size = self.variances.shape
+        if self.scaled:
+            told, factors = features[:-size], jnp.exp(features[-size:])
+            return told[-size:], self.vectors[0], self.variances[0] * factors
         mean = features[-size:] if len(features) else jnp.zeros(size, self.variances.dtype)
         if count == 1:
             return mean, self.vectors[0], self.variances[0]
         label = features[:count]  # one-hot
         chosen = jnp.argmax(label)
         return mean, self.vectors[chosen], self.variances[chosen]
+
+    def widths(self, features: Float[Array, "n c"]) -> tuple[float, float]:
+        """A small and a large variance: the tenths of conditions with smaller and larger ones."""
+        lowest, highest = jnp.min(self.variances), jnp.max(self.variances)
+        if self.scaled:
+            variances = self.variances * jnp.exp(features[:, -self.variances.shape[1] :])
+            lowest = jnp.quantile(jnp.min(variances, axis=1), 0.1)
+            highest = jnp.quantile(jnp.max(variances, axis=1), 0.9)
+        return float(lowest), float(highest)
 
     def score(
         self, z: Float[Array, " d"], t: Scalar, features: Float[Array, " c"]

@@ -25,6 +25,10 @@ from .manifolds import AbstractManifold
 from .sampling import metropolis_walk
 
 
+class PoorKernelWarning(UserWarning):
+    """A kernel is used where it is not known to be accurate."""
+
+
 class AbstractHeatKernel(eqx.Module):
     """A heat kernel, or an approximation of one; every method is for one point.
 

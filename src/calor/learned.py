@@ -24,7 +24,7 @@ from .certificate import Certificate
 from .exact.cloud import CloudKernel
 from .exact.radial import RadialSampler, concrete
 from .geodesics import GeodesicLaw, geodesic_walk
-from .heat import AbstractHeatKernel, compare_separately
+from .heat import AbstractHeatKernel, PoorKernelWarning, compare_separately
 from .manifolds import AbstractManifold, AbstractSymmetricSpace, Submanifold
 from .sampling import ChainReport, effective_size, langevin, metropolis_path, metropolis_walk
 from .solutions import AbstractSolution, RadialSolution, coordinate_count
@@ -35,10 +35,6 @@ _T_MIN = 1e-3
 _CORRECTIONS = 8
 # How much shorter than the kernel is wide these steps are, squared.
 _SHORT = 8
-
-
-class PoorKernelWarning(UserWarning):
-    """A kernel is used although its certificate says that it is not accurate."""
 
 
 class LearnedKernel(AbstractHeatKernel):

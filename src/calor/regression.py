@@ -4,8 +4,11 @@ Numbers c: a Gaussian process for every principal component of the places, with 
 
     k(c, c') = 1 / (1 + sum_j ((c_j - c'_j) / l_j)^2 / 2),
 
-a length l_j for every number, and noise of its own for every component, all by their marginal
-likelihood.  Labels: the mean of each.
+a length l_j for every number, found on the leading components, and noise of its own for every
+component, all by their marginal likelihood.  Labels: the mean of each.
+
+How far places are off varies with the condition too.  The logarithms of the squares of residuals
+are regressed in the same way, with the same lengths.
 
 A model that learns from predictions must not see those that were fitted to the very row: rows of
 the training data are predicted by all others (leave-one-out), which has a closed form.
@@ -22,7 +25,7 @@ from jaxtyping import Array, Float
 # Rows that lengths are found on, and rows that predictions are made from.
 _ROWS_LENGTHS, _ROWS = 700, 2000
 # Components that lengths are found on, steps of Adam, and their size in log l.
-_COMPONENTS, _STEPS, _RATE = 6, 80, 0.1
+_COMPONENTS, _STEPS, _RATE = 2, 80, 0.1
 # Variances of noise, in units of that of the signal, that are tried for each component.
 _NOISES = np.geomspace(0.01, 1000, 36)
 
@@ -39,6 +42,12 @@ class Regression(eqx.Module):
         """The prediction for one condition."""
         gaps = (self.rows - condition) * self.inverse_lengths
         return self.mean + _falling(jnp.sum(gaps**2, axis=1)) @ self.weights
+
+    def beside(self, other: "Regression") -> "Regression":
+        """Both predictions, one after the other, from the same rows with the same lengths."""
+        weights = jnp.concatenate([self.weights, other.weights], axis=1)
+        mean = jnp.concatenate([self.mean, other.mean])
+        return Regression(self.rows, self.inverse_lengths, weights, mean)
 
 
 class LabelMeans(eqx.Module):
@@ -70,13 +79,16 @@ def regress_on_labels(
 
 
 def regress_on_numbers(
-    rows: Float[np.ndarray, "n c"], places: Float[np.ndarray, "n d"]
+    rows: Float[np.ndarray, "n c"],
+    places: Float[np.ndarray, "n d"],
+    inverse: Float[np.ndarray, " c"] | None = None,
 ) -> tuple[Regression, Float[np.ndarray, "n d"]]:
     """The posterior mean, and what the other rows predict for each row.
 
     Args:
         rows: conditions of order one.
         places: the data.
+        inverse: one over the lengths, if they were found before.
     """
     dtype = jnp.result_type(float)
     rows, places = np.asarray(rows, np.float64), np.asarray(places, np.float64)
@@ -84,7 +96,8 @@ def regress_on_numbers(
     vectors = np.linalg.svd(places - mean, full_matrices=False)[2]
     chosen = np.random.default_rng(0).permutation(len(rows))
     few, most = chosen[:_ROWS_LENGTHS], chosen[:_ROWS]
-    inverse = _inverse_lengths(rows[few], (places[few] - mean) @ vectors[:_COMPONENTS].T)
+    if inverse is None:
+        inverse = _inverse_lengths(rows[few], (places[few] - mean) @ vectors[:_COMPONENTS].T)
 
     inside = rows[most] * inverse
     values = (places[most] - mean) @ vectors.T
@@ -99,6 +112,25 @@ def regress_on_numbers(
     predicted[most] = places[most] - off @ vectors
     found = (rows[most], inverse, weights @ vectors, mean)
     return Regression(*(jnp.asarray(a, dtype) for a in found)), predicted
+
+
+def regress_factors(
+    rows: Float[np.ndarray, "n c"], squares: Float[np.ndarray, "n d"], regression: Regression
+) -> tuple[Regression, Float[np.ndarray, "n d"]]:
+    """Logarithms of factors f of variances, and what the other rows predict of them for each row.
+
+    Squares divided by their factors have the mean that the squares have.
+
+    Args:
+        rows: conditions of order one.
+        squares: of residuals, all positive.
+        regression: which left the residuals; its lengths are used.
+    """
+    inverse = np.asarray(regression.inverse_lengths, np.float64)
+    found, logs = regress_on_numbers(rows, np.log(squares), inverse)
+    shift = np.log(np.mean(squares * np.exp(-logs), axis=0) / np.mean(squares, axis=0))
+    mean = found.mean + jnp.asarray(shift, found.mean.dtype)
+    return Regression(found.rows, found.inverse_lengths, found.weights, mean), logs + shift
 
 
 def _falling(squares):

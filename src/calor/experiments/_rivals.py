@@ -6,8 +6,9 @@ import jax.random as jr
 import numpy as np
 
 from .. import metrics
-from ..data import find_gaussian, prepare, uncentred
+from ..data import prepare, uncentred
 from ..gaussian import fit_gaussian
+from ..guesses import find_gaussian
 from ..manifolds import SPD
 from ..prior import frechet_mean
 

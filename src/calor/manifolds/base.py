@@ -242,6 +242,11 @@ class AbstractSymmetricSpace(AbstractManifold):
     def scalar_curvature(self) -> float:
         """The scalar curvature, a constant: six times `first_order` at y = 0."""
 
+    def curved_from(self) -> float:
+        """1.5 dim / |R| if the scalar curvature R is negative; later noise feels it most."""
+        curvature = self.scalar_curvature()
+        return 1.5 * self.dim / -curvature if curvature < 0 else math.inf
+
     # What a solver of the heat equation and a sampler need beyond that.
 
     @abstractmethod

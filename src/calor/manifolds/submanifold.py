@@ -343,11 +343,11 @@ class Submanifold(AbstractCompactManifold):
 
     # Uniform points and volume.
 
-    @eqx.filter_jit
     def noise_reuse(self):
         """Eight: noise follows geodesics in many small steps."""
         return 8
 
+    @eqx.filter_jit
     def _random_point(self, key):
         """Uniform: the end of a random walk whose steps are exp of Gaussian tangent vectors.
 
