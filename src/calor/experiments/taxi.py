@@ -14,6 +14,7 @@ import jax.random as jr
 import numpy as np
 
 from .. import datasets, metrics
+from ..denoisers import SPDNetScore
 from ..diffusion import fit
 from ..flow import fit_flow
 from ..kernels import heat_kernel
@@ -26,12 +27,14 @@ from ._report import Plan, resumable, save_figure, timed
 
 NAMES = ("random", "contiguous")
 FOLDS, DRAWS = 5, 20
-# Steps of a model in flat space, which are faster, for each step on the manifold.
-_FLAT = 25
+# Steps of models that have everything to learn for each step of one that corrects a first guess;
+# those in flat space are the faster ones.
+_FLAT, _BARE = 25, 5
 _LEARNED, _VARADHAN = "calor, learned kernel", "calor, Varadhan's kernel"
 _FLOW, _GUESS = "flow matching of logarithms", "calor's first guess alone"
 _LINEAR, _TREES = "log-Gaussian regression", "extra-trees on logarithms"
-METHODS = (_LEARNED, _VARADHAN, _GUESS, _FLOW, _LINEAR, _TREES)
+_SPDNET = "SPD-DDPM, here"
+METHODS = (_LEARNED, _VARADHAN, _GUESS, _FLOW, _SPDNET, _LINEAR, _TREES)
 # Mean and quartiles of the Frobenius distance of the Frechet mean of twenty.
 PUBLISHED = {
     "the paper (other folds)": (5.21, 1.70, 3.12, 6.31),
@@ -123,24 +126,25 @@ def _draws(settings, method, predictors, matrices, asked, seed):
     if method == _GUESS:
         return _rivals.first_guess(predictors, matrices, asked, DRAWS, seed), None
     choices: dict = {"training": settings.training, "progress": False, "key": jr.key(seed)}
+    choices |= {"condition": predictors, "network": settings.network}
     rows, key = np.repeat(asked, DRAWS, axis=0), jr.key(1000 + seed)
+    if method in (_FLOW, _SPDNET):
+        steps = (_FLAT if method == _FLOW else _BARE) * settings.training.steps
+        choices["network"] = dataclasses.replace(settings.network, gaussian=False)
+        choices["training"] = dataclasses.replace(
+            settings.training, steps=steps, learning_rate=1e-3, validate_every=max(1, steps // 10)
+        )
     if method == _FLOW:
         chart = _rivals.LogEuclidean(matrices)
-        kernel = heat_kernel(Euclidean(chart.size))
-        network = dataclasses.replace(settings.network, gaussian=False)
-        steps = _FLAT * settings.training.steps
-        choices["training"] = dataclasses.replace(
-            settings.training, steps=steps, validate_every=max(1, steps // 10)
-        )
-        model = fit_flow(
-            kernel, chart.inside(matrices), condition=predictors, network=network, **choices
-        )
+        model = fit_flow(heat_kernel(Euclidean(chart.size)), chart.inside(matrices), **choices)
         drawn = model.sample(len(rows), condition=rows, key=key, steps=settings.steps)
         drawn = chart.outside(np.asarray(drawn, float))
     else:
         manifold = SPD(matrices.shape[1])
-        kernel = Varadhan(manifold) if method == _VARADHAN else heat_kernel(manifold, "pinn")
-        model = fit(kernel, matrices, condition=predictors, network=settings.network, **choices)
+        kernel = heat_kernel(manifold, "pinn") if method == _LEARNED else Varadhan(manifold)
+        if method == _SPDNET:
+            choices["score"] = SPDNetScore
+        model = fit(kernel, matrices, **choices)
         drawn = model.sample(len(rows), condition=rows, key=key, steps=settings.steps)
     return np.asarray(drawn, float).reshape(len(asked), DRAWS, *matrices.shape[1:]), None
 
