@@ -155,9 +155,8 @@ def fit(
         progress: whether to show a progress bar; by default on a terminal only.
         resume: a file for the state of an unfinished training, which goes on from it if it exists.
     """
-    given = t_min, t1, time_power, centres, stops, progress, resume, centred
+    given = t_min, t1, time_power, centres, stops, centred, progress, resume
     choices = Choices(network, training, *given)
-
     field = CloudScore if is_cloud(kernel) else score
     return fit_model(
         Diffusion,

@@ -56,9 +56,9 @@ class Choices(NamedTuple):
     time_power: float
     centres: int
     stops: Sequence[float] | None
+    centred: bool
     progress: bool | None
     resume: str | Path | None
-    centred: bool = True
 
 
 def fit_model(

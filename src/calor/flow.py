@@ -119,6 +119,7 @@ def fit_flow(
     time_power: float = 0.0,
     centres: int = 1,
     stops: Sequence[float] | None = None,
+    centred: bool = True,
     progress: bool | None = None,
     resume: str | Path | None = None,
 ) -> Flow:
@@ -130,7 +131,8 @@ def fit_flow(
     of the quotient, every point with its partner in the best matching, unless the kernel is
     `"labelled"`.
     """
-    choices = Choices(network, training, t_min, t1, time_power, centres, stops, progress, resume)
+    given = t_min, t1, time_power, centres, stops, centred, progress, resume
+    choices = Choices(network, training, *given)
     labelled = isinstance(getattr(kernel, "matching", None), Labelled)
     return fit_model(
         Flow,
