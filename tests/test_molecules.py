@@ -116,3 +116,15 @@ def test_damaged_files(tmp_path, text, message):
 def test_bad_input(call, message):
     with pytest.raises(MoleculeError, match=message):
         call()
+
+
+@needs_data
+@pytest.mark.slow
+def test_the_package_has_the_same_molecules(tmp_path, monkeypatch):
+    pytest.importorskip("qm9pack")
+    wanted = qm9.load()
+    monkeypatch.delenv("CALOR_DATA")
+    monkeypatch.setenv("CALOR_CACHE", str(tmp_path))
+    for found in (qm9.load(), qm9.load()):  # parsed, and kept
+        for ours, theirs in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
