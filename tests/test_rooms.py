@@ -10,8 +10,8 @@ import calor
 
 SOURCE = Path(calor.__file__).parent
 ROOMS = {
-    "Ground": """__init__ _atomic _checks _numerics _types calculus chebyshev files levenberg metrics
-        mixture networks parametrix permanents polynomials regression training""",
+    "Ground": """__init__ _atomic _checks _numerics _types calculus chebyshev files levenberg
+        metrics mixture networks parametrix permanents polynomials regression training""",
     "Geometry": "manifolds names sampling tables",
     "Equation": "heat exact shorttime geodesics matchings",
     "Kernel": """solutions pairs cloud_solutions collocation recipes certificate learned solver
