@@ -335,19 +335,21 @@ def test_likelihood_on_spd10_of_a_wrapped_gaussian():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [5, 13, 22])
-def test_first_order_on_spd_is_good_for_the_times_in_use(n, double):
+@pytest.mark.parametrize(
+    "manifold", [calor.SPD(5), calor.SPD(13), calor.SPD(22), calor.Hyperbolic(4)], ids=str
+)
+def test_the_closed_form_is_good_for_the_times_in_use(manifold, double):
     """The residual of the equation, added up to the last time that `fit` chooses by itself."""
-    manifold = calor.SPD(n)
     law = calor.heat_kernel(manifold)
     assert isinstance(law, calor.FirstOrder)
+    origin = manifold.origin()
     phi = lambda t, y: law._gaussian(t, y) + law._correction(t, y)
     residual = lambda t, y: radial_terms(phi, manifold, t, y).residual()
 
     @jax.jit
     @jax.vmap
     def look(t, key):
-        y = manifold.kernel_coordinates(law._sample(t, jnp.eye(n), key), jnp.eye(n))
+        y = manifold.kernel_coordinates(law._sample(t, origin, key), origin)
         slope, score = jax.grad(residual, 1)(t, y), jax.grad(phi, 1)(t, y)
         return residual(t, y), jnp.linalg.norm(slope), jnp.linalg.norm(score)
 
