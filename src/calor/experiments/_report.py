@@ -72,14 +72,16 @@ def resumable(
 
 
 def chosen(
-    experiment: str, only: Sequence[str] | None, names: Sequence[str], seeds: int | None
+    experiment: str,
+    only: Sequence[str] | None,
+    names: Sequence[str],
+    seeds: int | None,
+    kind: str = "data sets",
 ) -> tuple[str, ...]:
-    """The data sets to run, all by default; an error names what is not known."""
+    """The data sets to run, or whatever kind they are of, all by default; the rest is unknown."""
     unknown = [name for name in only or () if name not in names]
     if unknown:
-        raise ValueError(
-            f"{experiment}: known data sets are {', '.join(names)}, got {unknown[0]!r}."
-        )
+        raise ValueError(f"{experiment}: known {kind} are {', '.join(names)}, got {unknown[0]!r}.")
     if seeds is not None and seeds < 1:
         raise ValueError(f"{experiment}: seeds must be at least 1, got {seeds}.")
     return tuple(only or names)

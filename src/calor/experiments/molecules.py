@@ -14,25 +14,18 @@ import jax.random as jr
 import numpy as np
 
 from .. import molecules, qm9
-from ..diffusion import fit
 from ..equivariant import CloudNetwork
-from ..flow import fit_flow
-from ..kernels import heat_kernel
 from ..training import Training
+from . import _report
+from ._clouds import EXACT, FLOW, LEARNED, MATCHED, fit_clouds
 from ._report import Plan, markdown, resumable, save_figure, timed
 
 PUBLISHED = {
     "EDM (VE), published by the paper": (0.9520, 0.9813, 0.9912, 0.6330),
     "the paper": (0.9863, 0.9960, 0.8461, 0.4170),
 }
-_EXACT, _LEARNED = "quotient, exact kernel", "quotient, learned kernel"
-_LABELLED, _FLOW, _MATCHED = (
-    "EDM (VE), labelled",
-    "flow matching, labelled",
-    "flow matching, matched",
-)
-METHODS = (_EXACT, _LEARNED, _LABELLED, _FLOW, _MATCHED)
-_KERNELS = {_EXACT: "exact", _LEARNED: "pinn", _LABELLED: "labelled", _FLOW: "labelled"}
+_LABELLED = "EDM (VE), labelled"
+METHODS = (EXACT, LEARNED, _LABELLED, FLOW, MATCHED)
 _COLUMNS = {
     "molecule_stability": "molecules stable",
     "validity": "valid",
@@ -64,12 +57,7 @@ class Settings:
     @staticmethod
     def of(budget: str, only: Sequence[str] | None, seeds: int | None) -> "Settings":
         """The settings of a budget: `quick`, `default` or `full`; `only` names methods."""
-        chosen = tuple(only or METHODS)
-        unknown = [name for name in chosen if name not in METHODS]
-        if unknown:
-            raise ValueError(f"qm9: known methods are {', '.join(METHODS)}, got {unknown[0]!r}.")
-        if seeds is not None and seeds < 1:
-            raise ValueError(f"qm9: seeds must be at least 1, got {seeds}.")
+        chosen = _report.chosen("qm9", only, METHODS, seeds, "methods")
         if budget == "quick":
             training = Training(steps=20, batch=16, validate_every=20)
             small = CloudNetwork(16, 2)
@@ -79,7 +67,7 @@ class Settings:
         if budget == "full":
             # The paper's denoiser; two million steps of 64 are about EDM's 1100 epochs.
             training = Training(2_000_000, 64, 1e-3, 0.9999, validate_every=10_000, patience=200)
-            methods = tuple(only or (_LEARNED, _LABELLED))
+            methods = tuple(only or (LEARNED, _LABELLED))
             large = CloudNetwork(256, 9)
             name = ("all molecules",)
             return Settings(name, seeds or 3, 29, large, training, 10_000, methods, steps=1000)
@@ -117,21 +105,17 @@ def _once(settings, seed, method, out, data):
     train, held, known = data
     manifold = molecules.molecule_space(settings.largest)
     clouds, validation = (molecules.to_clouds(part, manifold) for part in (train, held))
-    kernel = heat_kernel(manifold, _KERNELS.get(method, "bethe"))
-    run = fit_flow if method in (_FLOW, _MATCHED) else fit
     key_fit, key_sample = jr.split(jr.key(seed))
-    model, seconds = timed(
-        lambda: run(
-            kernel,
-            clouds,
-            key=key_fit,
-            validation=validation,
-            network=settings.network,
-            training=settings.training,
-            t_min=settings.t_min,
-            t1=settings.t1,
-            progress=False,
-        )
+    model, speed = fit_clouds(
+        method,
+        manifold,
+        data=clouds,
+        key=key_fit,
+        validation=validation,
+        network=settings.network,
+        training=settings.training,
+        t_min=settings.t_min,
+        t1=settings.t1,
     )
     drawn, sampling = timed(
         lambda: np.asarray(model.sample(settings.samples, key=key_sample, steps=settings.steps))
@@ -142,11 +126,9 @@ def _once(settings, seed, method, out, data):
         model.save(out / f"qm9-{slug}.calor")
         molecules.write(out / f"qm9-{slug}.sdf", made[:100])
         save_figure(out / f"qm9-{slug}.png", lambda plots: plots.molecules(made[:12]))
-    steps = int(model.history.steps[-1])
-    return molecules.measure(made, known) | {
-        "steps": steps,
-        "fit_seconds": round(seconds, 1),
-        "steps_per_second": round(steps / max(float(model.history.seconds[-1]), 1e-9), 2),
+    return {
+        **molecules.measure(made, known),
+        **speed,
         "sample_seconds": round(sampling, 1),
         "validations": np.asarray(model.history.validations).round(5).tolist(),
     }

@@ -13,19 +13,16 @@ from pathlib import Path
 import jax.random as jr
 import numpy as np
 
-from ..diffusion import fit
 from ..equivariant import CloudNetwork
-from ..flow import fit_flow
-from ..kernels import heat_kernel
 from ..manifolds import PointCloud
 from ..training import Training
-from ._report import Plan, markdown, resumable, timed
+from . import _report
+from ._clouds import EXACT, FLOW, LEARNED, MATCHED, fit_clouds
+from ._report import Plan, markdown, resumable
 
 SIZES = ("6", "8", "10")
-_REAL, _EXACT, _LEARNED = "real clouds", "quotient, exact kernel", "quotient, learned kernel"
-_LABELLED, _FLOW, _MATCHED = "labelled", "flow matching, labelled", "flow matching, matched"
-METHODS = (_REAL, _EXACT, _LEARNED, _LABELLED, _FLOW, _MATCHED)
-_KERNELS = {_EXACT: "exact", _LEARNED: "pinn", _LABELLED: "labelled", _FLOW: "labelled"}
+_REAL, _LABELLED = "real clouds", "labelled"
+METHODS = (_REAL, EXACT, LEARNED, _LABELLED, FLOW, MATCHED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +40,7 @@ class Settings:
     @staticmethod
     def of(budget: str, only: Sequence[str] | None, seeds: int | None) -> "Settings":
         """The settings of a budget: `quick`, `default` or `full`; `only` names values of n."""
-        names = tuple(only or SIZES)
-        unknown = [name for name in names if name not in SIZES]
-        if unknown:
-            raise ValueError(f"plane: n is one of {', '.join(SIZES)}, got {unknown[0]!r}.")
-        if seeds is not None and seeds < 1:
-            raise ValueError(f"plane: seeds must be at least 1, got {seeds}.")
+        names = _report.chosen("plane", only, SIZES, seeds, "sizes")
         if budget == "quick":
             training = Training(steps=20, batch=32, validate_every=20)
             return Settings(names, seeds or 1, 300, CloudNetwork(16, 2), training, 64)
@@ -115,28 +107,18 @@ def _once(settings, n, seed, method):
     if method == _REAL:
         drawn = ginibre(rng, settings.samples, n)
     else:
-        kernel = heat_kernel(PointCloud(n, 2), _KERNELS.get(method, "bethe"))
-        run = fit_flow if method in (_FLOW, _MATCHED) else fit
         key_fit, key_sample = jr.split(jr.key(seed))
-        model, seconds = timed(
-            lambda: run(
-                kernel,
-                train,
-                key=key_fit,
-                network=settings.network,
-                training=settings.training,
-                t_min=1e-4,
-                t1=20.0,
-                progress=False,
-            )
+        model, result = fit_clouds(
+            method,
+            PointCloud(n, 2),
+            data=train,
+            key=key_fit,
+            network=settings.network,
+            training=settings.training,
+            t_min=1e-4,
+            t1=20.0,
         )
         drawn = np.asarray(model.sample(settings.samples, key=key_sample), float)
-        steps = int(model.history.steps[-1])
-        result = {
-            "fit_seconds": round(seconds, 1),
-            "steps": steps,
-            "steps_per_second": round(steps / float(model.history.seconds[-1]), 2),
-        }
     distance = energy_distance(invariants(drawn), invariants(test))
     return result | {"energy_distance": distance}
 
