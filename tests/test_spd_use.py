@@ -357,7 +357,7 @@ def test_the_closed_form_is_good_for_the_times_in_use(manifold, double):
     times = jnp.linspace(0, last, 129)[1:]
     found = look(times, jr.split(jr.key(0), 128))
     total, slopes, scores = (np.abs(values) for values in found)
-    assert last * np.mean(total) < 0.12
+    assert last * np.mean(total) < 0.15
     assert last * np.mean(slopes) / np.mean(scores[-8:]) < 0.01
 
 
