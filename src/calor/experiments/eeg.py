@@ -28,12 +28,9 @@ NAMES = ("fists or feet", "task or rest", "gestures")
 MOABB = ("BNCI2014-002", "BNCI2015-001")
 """Data sets that are downloaded, run only when they are asked for."""
 FOLDS = 5
-_CALOR, _REAL = "calor", "real data"
+_CALOR, _RAW, _REAL = "calor", "calor, not centred", "real data"
 _FLOW, _TRIANGLE, _GAUSS = "DiffeoCFM, here", "LowTriDDPM, here", "log-Gaussian by class"
-METHODS = (_CALOR, _FLOW, _TRIANGLE, _GAUSS, _REAL)
-_BARE, _RAW = "calor without first guess", "the same, not centred"
-ABLATION = (_BARE, _RAW)
-"""Run on the smallest data set only: what centring is worth to a model like the paper's."""
+METHODS = (_CALOR, _RAW, _FLOW, _TRIANGLE, _GAUSS, _REAL)
 COLUMNS = ("precision", "recall", "quality", "auc", "f1")
 
 
@@ -47,8 +44,6 @@ class Settings:
     training: Training
     rival: Training
     """Of the models in flat space, whose steps are faster."""
-    bare: Training
-    """Of models without a first guess, which have more to learn."""
     network: Network
     most: int | None = 1500
     """So many matrices of a data set, chosen at random; all if there are fewer."""
@@ -62,13 +57,11 @@ class Settings:
         names = _report.chosen("eeg", only or NAMES, NAMES + MOABB, seeds)
         if budget == "quick":
             training = Training(steps=2, batch=16, validate_every=2)
-            network = Network(16, 1)
-            return Settings(names, seeds or 1, training, training, training, network, 200, steps=4)
+            return Settings(names, seeds or 1, training, training, Network(16, 1), 200, steps=4)
         factor, most = (10, None) if budget == "full" else (1, 1500)
         training = Training(40 * factor, 128, 5e-4, average=0.98, validate_every=20)
         rival = Training(600 * factor, 256, 1e-3, average=0.99, validate_every=100)
-        bare = Training(300 * factor, 128, 1e-3, average=0.99, validate_every=100)
-        return Settings(names, seeds, training, rival, bare, Network(128, 3), most)
+        return Settings(names, seeds, training, rival, Network(128, 3), most)
 
 
 def load(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -98,7 +91,6 @@ def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
     identity = {
         "training": dataclasses.asdict(settings.training),
         "rival": dataclasses.asdict(settings.rival),
-        "bare": dataclasses.asdict(settings.bare),
         "network": dataclasses.asdict(settings.network),
         "most": settings.most,
         "steps": settings.steps,
@@ -109,8 +101,7 @@ def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
         order = np.random.default_rng(0).permutation(len(loaded[0]))[: settings.most]
         loaded = tuple(array[np.sort(order)] for array in loaded)
         parts = folds(name, loaded[2])[: settings.seeds]
-        extra = ABLATION if name == NAMES[0] else ()
-        plan = Plan([name], len(parts), settings.methods + extra)
+        plan = Plan([name], len(parts), settings.methods)
 
         def once(name, fold, method):
             return _once(settings, loaded, parts[fold], name, fold, method, out)  # noqa: B023
@@ -151,15 +142,13 @@ def draws(settings: Settings, method: str, matrices, labels, seed: int) -> np.nd
         return _rivals.gaussian_by_class(matrices, labels, seed)
     ask: dict = {"condition": labels, "key": jr.key(1000 + seed), "steps": settings.steps}
     choices: dict = {"condition": labels, "progress": False, "key": jr.key(seed)}
-    if method in (_CALOR, *ABLATION):
-        bare = method != _CALOR
-        network = dataclasses.replace(settings.network, gaussian=False if bare else None)
+    if method in (_CALOR, _RAW):
         model = fit(
             heat_kernel(SPD(matrices.shape[1])),
             matrices,
-            training=settings.bare if bare else settings.training,
-            network=network,
-            centred=method != _RAW,
+            training=settings.training,
+            network=settings.network,
+            centred=method == _CALOR,
             **choices,
         )
         return np.asarray(model.sample(len(labels), **ask), float)
@@ -216,7 +205,7 @@ def table(report: dict) -> str:
     parts = []
     for name, results in report["results"].items():
         rows = []
-        for method in METHODS + ABLATION:
+        for method in METHODS:
             runs = list(results.get(method, {}).values())
             if runs:
                 cells = [_report.summary([run[column] for run in runs]) for column in COLUMNS]
