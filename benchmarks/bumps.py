@@ -95,10 +95,11 @@ def main():
     parser.add_argument("--method", choices=["auto", "spectral", "pinn"], default="auto")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=calor.Training().steps)
+    parser.add_argument("--reuse", type=int, help="steps that noise is used in, by default 8")
     parser.add_argument("--json")
     parser.add_argument("--figure", help="a folder for figures")
     options = parser.parse_args()
-    training = calor.Training(steps=options.steps)
+    training = calor.Training(steps=options.steps, reuse=options.reuse)
     print(
         f"{datetime.date.today()}, jax {jax.__version__}, {os.cpu_count()} {platform.machine()} "
         f"cores, {options.method}, up to {options.steps} steps, 10000 points"

@@ -104,8 +104,15 @@ def test_noise_that_takes_long_is_drawn_once_for_many_steps(monkeypatch):
     pools, fill = [], training._fill
     monkeypatch.setattr(training, "_fill", lambda *inputs: pools.append(fill(*inputs)) or pools[-1])
     settings = calor.Training(steps=20, batch=4, validate_every=10, reuse=2)
-    line, key = Line(jnp.zeros(2)), jr.key(0)
+    line, key, counts, draw = Line(jnp.zeros(2)), jr.key(0), [], Squares.draw
+
+    def counted(self, data, count, key):
+        counts.append(count)
+        return draw(self, data, count, key)
+
+    monkeypatch.setattr(Squares, "draw", counted)
     training.train(line, Squares(), Squares(), (jnp.ones(1),), settings, key, title="", identity={})
+    assert set(counts) == {16}  # never a batch of four: steps learn from what is in the pool
     assert [pool.shape for pool in pools] == [(16, 2)] * 3  # at the steps 0, 8 and 16
     assert not np.any(pools[0] == pools[1])
     assert calor.Sphere(2).noise_reuse() == 1

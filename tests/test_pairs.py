@@ -260,6 +260,7 @@ def test_a_kernel_of_the_half_plane_from_its_metric():
         kernel,
         x0,
         key=jr.key(6),
+        centres=64,
         network=calor.Network(width=16, depth=2, frequencies=8),
         training=calor.Training(steps=20, batch=64, validate_every=20),
         progress=False,

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import calor
-from calor import checkpoint, data, datasets, denoisers, gaussian, guesses, regression
+from calor import checkpoint, data, datasets, denoisers, fitting, gaussian, guesses, regression
 from calor.cli import main
 from calor.experiments import _rivals, eeg, taxi
 from calor.manifolds._symmetric import symmetric_sqrt
@@ -204,6 +204,29 @@ def test_held_out_rows_are_told_what_all_others_predict(given):
     assert 0 < lowest < highest
 
 
+def test_matrices_that_are_not_centred_have_no_gaussian_around_the_identity():
+    manifold = calor.SPD(2)
+    prepared = data.prepare(manifold, 9 * matrices(40, 2), None, 0.1, jr.key(0), "fit", False)
+    assert guesses.find_gaussian(None, manifold, prepared, "fit")[1] is None
+    with pytest.raises(ValueError, match="without conditions needs centred=True"):
+        guesses.find_gaussian(True, manifold, prepared, "fit")
+
+
+def test_wide_data_ask_for_more_centres_where_the_kernel_ends_early():
+    manifold = calor.Hyperbolic(4)
+    kernel = calor.heat_kernel(manifold)
+    product = calor.heat_kernel(calor.Product(manifold, calor.Euclidean(1)), "short-time")
+    assert product.latest() == kernel.latest() == manifold.curved_from() == 0.5
+    points = jax.vmap(
+        lambda v: manifold.exp(manifold.origin(), manifold.tangent(manifold.origin(), v))
+    )
+    points = points(2 * jr.normal(jr.key(0), (30, 5)))
+    scales = data.find_scales(manifold, points, None, None, "fit", kernel)
+    assert scales.t1 == 0.5 < scales.wanted
+    with pytest.warns(calor.PriorWarning, match=r"up to t1 = 0\.5 only.*centres=64"):
+        fitting.make_prior(kernel, points, scales.t1, 1, jr.key(0), "fit", scales.wanted)
+
+
 def test_prior_survives_a_file():
     law = gaussian.fit_gaussian(RNG.normal(size=(9, 3)), None)
     law = gaussian.Gaussian(law.vectors, law.variances, scaled=True)
@@ -336,9 +359,17 @@ def test_likelihood_on_spd10_of_a_wrapped_gaussian():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "manifold", [calor.SPD(5), calor.SPD(13), calor.SPD(22), calor.Hyperbolic(4)], ids=str
+    ("manifold", "bound"),
+    [
+        (calor.SPD(5), 0.04),
+        (calor.SPD(13), 0.1),
+        (calor.SPD(22), 0.15),
+        (calor.Hyperbolic(4), 0.02),
+        (calor.Hyperbolic(7), 0.04),
+    ],
+    ids=str,
 )
-def test_the_closed_form_is_good_for_the_times_in_use(manifold, double):
+def test_the_closed_form_is_good_for_the_times_in_use(manifold, bound, double):
     """The residual of the equation, added up to the last time that `fit` chooses by itself."""
     law = calor.heat_kernel(manifold)
     assert isinstance(law, calor.FirstOrder)
@@ -357,14 +388,14 @@ def test_the_closed_form_is_good_for_the_times_in_use(manifold, double):
     times = jnp.linspace(0, last, 129)[1:]
     found = look(times, jr.split(jr.key(0), 128))
     total, slopes, scores = (np.abs(values) for values in found)
-    assert last * np.mean(total) < 0.15
-    assert last * np.mean(slopes) / np.mean(scores[-8:]) < 0.01
+    assert last * np.mean(total) < bound
+    assert last * np.mean(slopes) / np.mean(scores[-8:]) < 0.004
 
 
 @pytest.mark.slow
 def test_a_last_time_beyond_the_closed_form_is_warned_of():
     values = matrices(30, 4)
-    with pytest.warns(calor.PoorKernelWarning, match=r"t1 = 5 is later than 1\.7.*heat_kernel"):
+    with pytest.warns(calor.PoorKernelWarning, match=r"t1 = 5 is later than 1\.7.*calor\.solve"):
         calor.fit(
             calor.heat_kernel(calor.SPD(4)),
             values,

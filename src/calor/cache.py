@@ -19,8 +19,7 @@ from . import checkpoint, files
 from ._types import Key
 from .heat import AbstractHeatKernel
 from .manifolds import Submanifold
-
-_REVISION = 3  # raised when the solver changes what it finds
+from .recipes import REVISION
 
 
 def folder(given: str | Path | None) -> Path:
@@ -37,7 +36,7 @@ def fingerprint(manifold: Submanifold, key: Key, settings: dict) -> str:
     """A name for a solve: the equations, the metric, the settings, the seed and the version."""
     from . import __version__
 
-    digest = hashlib.sha256(f"{__version__} {_REVISION} {sorted(settings.items())}".encode())
+    digest = hashlib.sha256(f"{__version__} {REVISION} {sorted(settings.items())}".encode())
     point = jax.ShapeDtypeStruct(manifold.shape, jnp.float32)
     for function in (manifold.constraint, manifold.metric):
         if function is not None:

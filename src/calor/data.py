@@ -259,6 +259,8 @@ class Scales(NamedTuple):
     t1: float
     finest: float
     coarsest: float
+    wanted: float = 0.0
+    """The last time that the spread of the data asks for, if it was not given."""
 
 
 def find_scales(
@@ -274,9 +276,10 @@ def find_scales(
 
     Where the data look Gaussian given their conditions, with the widths that are given, noise at
     the last time has twice the largest variance of that law, and a tenth of the smallest at the
-    first; both times are rounded to 1, 2 or 5 times a power of ten, so that fits to parts of the
-    same data share what is compiled.
+    first; both times are rounded to 1, 2 or 5 times a power of ten, unless they are bounded, so
+    that fits to parts of the same data share what is compiled.
     """
+    wanted = 0.0
     if widths is not None:
         lowest, highest = widths
         is_symmetric = isinstance(manifold, AbstractSymmetricSpace)
@@ -299,6 +302,7 @@ def find_scales(
         t1 = 6 / gap if gap > 0 else max(4 * spread**2 / manifold.dim, 20 * t_min)
         if gap == 0 and is_compact(manifold):
             t1 = max(t1, 3 * spread**2)
+        wanted = t1
         if kernel is not None:
             t1 = min(t1, kernel.latest())
         t_min = min(t_min, t1 / 100) if given is None else t_min
@@ -307,7 +311,7 @@ def find_scales(
             f"{owner}: times must satisfy 0 < t_min < t1, got t_min = {t_min:g}, t1 = {t1:g}."
         )
     finest = 2.5 * math.sqrt(2 * t_min)
-    return Scales(float(t_min), float(t1), finest, max(spread, 2 * finest))
+    return Scales(float(t_min), float(t1), finest, max(spread, 2 * finest), float(wanted))
 
 
 def point_scale(manifold: PointCloud, clouds: Float[Array, "m n ..."]) -> float:
@@ -325,6 +329,8 @@ def point_scale(manifold: PointCloud, clouds: Float[Array, "m n ..."]) -> float:
 
 def _round(value):
     """The nearest of 1, 2 and 5 times powers of ten, on a logarithmic scale."""
+    if not value > 0:
+        return 0.0
     power = math.floor(math.log10(value))
     steps = [float(f"{digits}e{power}") for digits in (1, 2, 5, 10)]
     return min(steps, key=lambda step: abs(math.log(step / value)))

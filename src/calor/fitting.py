@@ -106,19 +106,22 @@ def fit_model(
     if scales.t1 > kernel.latest():
         warnings.warn(
             f"{owner}: t1 = {scales.t1:g} is later than {kernel.latest():.2g}, up to which "
-            f"{kernel} is accurate; lower t1, or solve the kernel: heat_kernel(manifold, key=key).",
+            f"{kernel} is accurate; lower t1, or solve the kernel up to there: "
+            "calor.solve(manifold, key=key), on a Submanifold with calor.recipes.pairs(t1=...).",
             PoorKernelWarning,
             stacklevel=3,
         )
     stops = _stops(choices.stops, scales, by_likelihood, owner)
     if gaussian is None:
-        prior = make_prior(kernel, prepared.points, scales.t1, choices.centres, key_check, owner)
+        given = scales.t1, choices.centres, key_check, owner, scales.wanted
+        prior = make_prior(kernel, prepared.points, *given)
     else:
         prior = gaussian_prior(kernel, gaussian, scales.t1, key_check)
     law = TimeLaw(scales.t_min, scales.t1, float(choices.time_power))
     objective = make_objective(prior, law)
     field = _start(network, field_class, manifold, prepared, scales, gaussian, key_start)
     record = _record(kernel, network, training, field_class, law, stops, prepared, prior, key)
+    record |= {"centred": choices.centred, "centres": choices.centres}
     model = model_class(
         manifold=manifold,
         field=field,
@@ -224,6 +227,7 @@ def make_prior(
     centres: int,
     key: Key,
     owner: str,
+    wanted: float = 0.0,
 ) -> AbstractPrior:
     """The law that generation starts from; warns if the noised data are far from it."""
     manifold = kernel.manifold
@@ -240,6 +244,14 @@ def make_prior(
             )
         return Uniform(manifold, kernel.found_volume())
     centres = positive_integer(centres, "centres", owner)
+    if centres == 1 and t1 < wanted:
+        warnings.warn(
+            f"{owner}: data spread this wide need a last time t1 = {wanted:.2g} to look like one "
+            f"kernel around their mean, but {kernel} is accurate up to t1 = {t1:.2g} only, which "
+            "is used; start from more centres, as in centres=64.",
+            PriorWarning,
+            stacklevel=4,
+        )
     if centres == 1:
         return KernelPrior(kernel, t1, frechet_mean(manifold, points)[None])
     chosen = jr.choice(key, len(points), (min(centres, len(points)),), replace=False)

@@ -55,7 +55,7 @@ class Gaussian(eqx.Module):
         return mean, self.vectors[chosen], self.variances[chosen]
 
     def widths(self, features: Float[Array, "n c"]) -> tuple[float, float]:
-        """A small and a large variance: the tenths of conditions with smaller and larger ones."""
+        """A small and a large variance; tenths of conditions with extreme ones are left out."""
         lowest, highest = jnp.min(self.variances), jnp.max(self.variances)
         if self.scaled:
             variances = self.variances * jnp.exp(features[:, -self.variances.shape[1] :])

@@ -30,6 +30,7 @@ def find_gaussian(
 ) -> tuple[Prepared, Gaussian | None]:
     """The Gaussian law of the places given the conditions, if the network corrects one.
 
+    Without conditions its mean is zero, so there is none if the data were not centred either.
     Features are followed by the places that they predict and, if they are numbers, by logarithms of
     how wide the law is; those of the data by what all other rows predict for them.  A validation
     part that was taken from the data predicts too, and does not count in the covariance.
@@ -41,6 +42,13 @@ def find_gaussian(
             f"{owner}: Network(gaussian=True) is for manifolds that one chart covers, such as "
             f"SPD(n), not for {manifold}."
         )
+    if prepared.encoder is None and prepared.centre is None:
+        if chosen:
+            raise ValueError(
+                f"{owner}: Network(gaussian=True) without conditions needs centred=True, since the "
+                "Gaussian is around the identity."
+            )
+        return prepared, None
     places = np.asarray(embedded(manifold, prepared.points), np.float64)
     encoder, count = prepared.encoder, len(places)
     if encoder is None:

@@ -24,7 +24,8 @@ from jaxtyping import Array, Float
 
 # Rows that lengths are found on, and rows that predictions are made from.
 _ROWS_LENGTHS, _ROWS = 700, 2000
-# Components that lengths are found on, steps of Adam, and their size in log l.
+# Components that lengths are found on (the others are mostly noise, which makes all lengths long),
+# steps of Adam, and their size in log l.
 _COMPONENTS, _STEPS, _RATE = 2, 80, 0.1
 # Variances of noise, in units of that of the signal, that are tried for each component.
 _NOISES = np.geomspace(0.01, 1000, 36)

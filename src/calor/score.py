@@ -155,7 +155,7 @@ class DenoisedScore(AbstractScore):
 
 
 class Condition(eqx.Module):
-    """How conditions become numbers of order one, followed by the place that they predict.
+    """How conditions become numbers of order one, followed by what they predict of the data.
 
     Numbers are taken relative to their median and quantiles, and outliers drawn in by arcsinh;
     labels are one-hot.

@@ -203,6 +203,7 @@ def _identity(manifold, recipe, key):
     """What a saved state must agree with to be continued."""
     record = _record(manifold, recipe, key, 0.0)
     identity = {name: record[name] for name in ("manifold", "recipe", "settings", "key")}
+    identity["revision"] = recipes.REVISION
     if isinstance(manifold, Submanifold):
         identity["equations"] = manifold.probe()
     return identity

@@ -27,7 +27,7 @@ from .networks import trainable
 # A state is saved this often, in seconds.
 _SAVE_EVERY = 30.0
 
-# A pool has examples for so many batches.
+# A pool has examples for so many batches, so that few are seen twice in a row.
 _POOL = 4
 
 

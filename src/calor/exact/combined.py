@@ -28,6 +28,10 @@ class ProductKernel(AbstractHeatKernel):
         parts = zip(self.kernels, self.manifold.split(x0), keys, strict=True)
         return self.manifold.join(*(kernel._sample(t, part, k) for kernel, part, k in parts))
 
+    def latest(self):
+        """The earliest of the factors."""
+        return min(kernel.latest() for kernel in self.kernels)
+
     def _compare(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
@@ -46,6 +50,10 @@ class QuotientKernel(AbstractHeatKernel):
 
     def _sample(self, t, x0, key):
         return self.cover._sample(t, x0, key)
+
+    def latest(self):
+        """As on the cover."""
+        return self.cover.latest()
 
     @property
     def certificate(self):

@@ -78,7 +78,7 @@ def chosen(
     seeds: int | None,
     kind: str = "data sets",
 ) -> tuple[str, ...]:
-    """The data sets to run, or whatever kind they are of, all by default; the rest is unknown."""
+    """The data sets (or another kind) to run, all by default; an error names what is unknown."""
     unknown = [name for name in only or () if name not in names]
     if unknown:
         raise ValueError(f"{experiment}: known {kind} are {', '.join(names)}, got {unknown[0]!r}.")

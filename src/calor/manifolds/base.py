@@ -243,7 +243,10 @@ class AbstractSymmetricSpace(AbstractManifold):
         """The scalar curvature, a constant: six times `first_order` at y = 0."""
 
     def curved_from(self) -> float:
-        """1.5 dim / |R| if the scalar curvature R is negative; later noise feels it most."""
+        """The time from which noise feels negative curvature most of all.
+
+        1.5 dim / |R| if the scalar curvature R is negative, else infinity.
+        """
         curvature = self.scalar_curvature()
         return 1.5 * self.dim / -curvature if curvature < 0 else math.inf
 

@@ -147,7 +147,7 @@ class SPD(AbstractSymmetricSpace):
         return _congruence(root, x)
 
     def from_origin(self, x: Point, centre: Point) -> Point:
-        """c^(1/2) x c^(1/2): the inverse of `centred`."""
+        """c^(1/2) x c^(1/2): the inverse of `to_origin`."""
         return _congruence(symmetric_sqrt(centre), x)
 
     def kernel_coordinates(self, x, x0):

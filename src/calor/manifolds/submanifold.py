@@ -344,7 +344,7 @@ class Submanifold(AbstractCompactManifold):
     # Uniform points and volume.
 
     def noise_reuse(self):
-        """Eight: noise follows geodesics in many small steps."""
+        """Eight: noise follows geodesics in many small steps, about twenty steps of a network."""
         return 8
 
     @eqx.filter_jit

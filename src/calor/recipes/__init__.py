@@ -16,5 +16,6 @@ from ._pairs import Pairs as Pairs
 from ._pairs import pairs as pairs
 from ._paper import Paper as Paper
 from ._paper import paper as paper
+from .base import REVISION as REVISION
 from .base import AbstractRecipe as AbstractRecipe
 from .base import Done as Done

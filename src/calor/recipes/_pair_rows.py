@@ -17,7 +17,8 @@ from ..geodesics import GeodesicLaw, geodesic_walk
 _EXCESS = 1.5
 # How fast rows lose weight with the depth dist^2/4t in the tail.
 _FALL = 1.5
-# Rows of the equation to choose from, for each that is kept.
+# Rows of the equation to choose from, for each that is kept; to look at one costs far less than to
+# have its slopes in the least squares.
 _CANDIDATES = 3
 
 
@@ -62,14 +63,16 @@ def interior(form, count, network, start, end, c, key):
     walks lead there.  Beside the initial values all of them have as much weight as before.
     """
     if network is None:
-        return _scaled(_interior(form, count, start, end, c, key), count)
+        rows = _interior(form, count, start, end, c, key)
+        return _scaled({**rows, "share": jnp.ones_like(rows["t"])}, count)
     key_rows, key_choice = jr.split(key)
     rows = _interior(form, _CANDIDATES * count, start, end, c, key_rows)
     sizes = jnp.abs(jax.vmap(lambda row: equation(form, network, row))(rows))
     odds = jnp.log(sizes + jnp.mean(sizes))
     chosen = jax.lax.top_k(odds + jr.gumbel(key_choice, odds.shape), count)[1]
     share = jnp.mean(sizes[chosen] ** 2) / jnp.mean(sizes**2)
-    return _scaled(jax.tree.map(lambda a: a[chosen], rows), count * share)
+    rows = jax.tree.map(lambda a: a[chosen], rows)
+    return _scaled({**rows, "share": jnp.full_like(rows["t"], share)}, count * share)
 
 
 def _interior(form, count, start, end, c, key):
@@ -178,13 +181,16 @@ def _scaled(rows, count):
 
 @eqx.filter_jit
 def moved(symmetries, inside, key):
-    """Rows that ask for the same value at a pair and at its image under a random isometry."""
+    """Rows that ask for the same value at a pair and at its image under a random isometry.
+
+    The share of the equation's residual that was chosen is not one of their own.
+    """
     kept = ("t", "x", "x0", "c", "start", "end")
 
-    def move(key, t, x, x0, weight):
+    def move(key, t, x, x0, weight, share):
         isometry = symmetries(key)
-        return {"moved": (isometry(x), isometry(x0)), "weight": weight / t}
+        return {"moved": (isometry(x), isometry(x0)), "weight": weight * jnp.sqrt(share) / t}
 
     keys = jr.split(key, len(inside["t"]))
-    found = jax.vmap(move)(keys, *(inside[name] for name in ("t", "x", "x0", "weight")))
+    found = jax.vmap(move)(keys, *(inside[name] for name in ("t", "x", "x0", "weight", "share")))
     return {**{name: inside[name] for name in kept}, **found}

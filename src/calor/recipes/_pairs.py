@@ -187,7 +187,10 @@ class Pairs(AbstractRecipe):
         return self._network(manifold, jr.key(0))[1](done.parameters[last])
 
     def _edges(self, manifold):
-        """Ends of the windows of time: a factor of two while the kernel spreads, then of four."""
+        """Ends of the windows of time: a factor of two while the kernel spreads, then of four.
+
+        Late it is a few eigenfunctions, which one network follows for longer.
+        """
         t0, t1 = self.interval(manifold)
         edges, rate = [t0], _form(manifold).rate
         while True:

@@ -18,6 +18,9 @@ from ..heat import AbstractHeatKernel
 from ..manifolds import AbstractManifold, AbstractSymmetricSpace
 from ..solutions import AbstractSolution
 
+REVISION = 4
+"""Raised when a solver changes what it finds: what was kept before is solved again."""
+
 
 class Done(eqx.Module):
     """What the finished stages found."""
