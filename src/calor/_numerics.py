@@ -137,7 +137,9 @@ _COTH_SERIES = np.array(
 def cholesky_rows(matrix: Float[Array, "n n"]) -> list[list[Array]]:
     """The lower triangular factor of a small positive definite matrix, entry by entry.
 
-    Unlike a call of LAPACK it is fast in batches, and can be differentiated again and again.
+    Unlike a call of LAPACK it is fast in batches, and can be differentiated again and again.  And
+    batches of ten thousand calls of LAPACK inside a loop have made XLA's runtime on two CPU cores
+    wait for itself forever (jax 0.10.2).
     """
     rows: list[list[Array]] = []
     for i in range(len(matrix)):
@@ -156,16 +158,27 @@ def log_det(matrix: Float[Array, "n n"]) -> Array:
     return 2 * sum(jnp.log(row[-1]) for row in cholesky_rows(matrix))  # pyright: ignore
 
 
+def _forward(rows, vector):
+    """The entries of L^-1 v."""
+    half: list[Array] = []
+    for i, row in enumerate(rows):
+        half.append((vector[i] - sum(a * b for a, b in zip(row, half, strict=False))) / row[-1])
+    return half
+
+
+def solve_lower(
+    matrix: Float[Array, "n n"], vector: Float[Array, "n ..."]
+) -> Float[Array, "n ..."]:
+    """L^-1 v, with L L^T the small positive definite matrix, for one or more vectors v."""
+    return jnp.stack(_forward(cholesky_rows(matrix), vector))
+
+
 def solve_positive(
     matrix: Float[Array, "n n"], vector: Float[Array, "n ..."]
 ) -> Float[Array, "n ..."]:
     """The solution of a small positive definite system, for one or more right hand sides."""
     rows = cholesky_rows(matrix)
-    size = len(rows)
-    half: list[Array] = []
-    for i, row in enumerate(rows):
-        half.append((vector[i] - sum(a * b for a, b in zip(row, half, strict=False))) / row[-1])
-    solution: list[Array] = []
+    size, half, solution = len(rows), _forward(rows, vector), []
     for i in reversed(range(size)):
         below = sum(rows[j][i] * solution[size - 1 - j] for j in range(i + 1, size))
         solution.append((half[i] - below) / rows[i][i])

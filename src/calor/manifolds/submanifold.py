@@ -20,11 +20,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete, positive_integer, random_key
-from .._numerics import safe_sqrt, solve_positive
+from .._numerics import safe_sqrt, solve_lower, solve_positive
 from .._types import Key, Point, Scalar, Tangent
 from . import _curvature, _solvers
 from ._specification import (
@@ -142,7 +141,7 @@ class Submanifold(AbstractCompactManifold):
         """g^{-1} times one or more covectors (columns)."""
         if self.metric is None:
             return covectors
-        return cho_solve((jnp.linalg.cholesky(self.metric(x)), True), covectors)
+        return solve_positive(self.metric(x), covectors)
 
     def _normal(self, x, jacobian, values):
         """The shortest ambient w with J w = values: g^{-1} J^T (J g^{-1} J^T)^{-1} values."""
@@ -189,7 +188,7 @@ class Submanifold(AbstractCompactManifold):
         projector = self._projector(x)
         if self.metric is None:
             return projector
-        return solve_triangular(jnp.linalg.cholesky(self.metric(x)), projector.T, lower=True)
+        return solve_lower(self.metric(x), projector.T)
 
     def coordinate_laplacian(self, x):
         """Sum of the geodesic accelerations along a frame; Euclidean: mean curvature vector."""
@@ -200,8 +199,7 @@ class Submanifold(AbstractCompactManifold):
         basis = self._basis(x)
         if self.metric is None:
             return basis.T
-        factor = jnp.linalg.cholesky(basis.T @ self._metric(x) @ basis)
-        return solve_triangular(factor, basis.T, lower=True)
+        return solve_lower(basis.T @ self._metric(x) @ basis, basis.T)
 
     def scalar_curvature(self, x: Point) -> Scalar:
         """The scalar curvature R at x."""

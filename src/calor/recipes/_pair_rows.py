@@ -54,7 +54,6 @@ def equation(form, network, row):
     return row["weight"] * (change - laplacian - slopes @ slopes)
 
 
-@eqx.filter_jit
 def interior(form, count, network, start, end, c, key):
     """The rows of the equation itself.
 
@@ -67,14 +66,20 @@ def interior(form, count, network, start, end, c, key):
         return _scaled({**rows, "share": jnp.ones_like(rows["t"])}, count)
     key_rows, key_choice = jr.split(key)
     rows = _interior(form, _CANDIDATES * count, start, end, c, key_rows)
+    return _chosen(form, count, network, rows, key_choice)
+
+
+@eqx.filter_jit
+def _chosen(form, count, network, rows, key):
     sizes = jnp.abs(jax.vmap(lambda row: equation(form, network, row))(rows))
     odds = jnp.log(sizes + jnp.mean(sizes))
-    chosen = jax.lax.top_k(odds + jr.gumbel(key_choice, odds.shape), count)[1]
+    chosen = jax.lax.top_k(odds + jr.gumbel(key, odds.shape), count)[1]
     share = jnp.mean(sizes[chosen] ** 2) / jnp.mean(sizes**2)
     rows = jax.tree.map(lambda a: a[chosen], rows)
     return _scaled({**rows, "share": jnp.full_like(rows["t"], share)}, count * share)
 
 
+@eqx.filter_jit
 def _interior(form, count, start, end, c, key):
     key_time, key_pairs = jr.split(key)
     manifold = form.manifold
