@@ -104,7 +104,7 @@ def moabb(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ) from error
     recordings = getattr(moabb.datasets, name.replace("-", "_"))()
     signals, labels, about = moabb.paradigms.MotorImagery().get_data(recordings)
-    return from_recordings(signals, labels, about, by_session=name == "BNCI2015-001")
+    return from_recordings(np.asarray(signals), labels, about, by_session=name == "BNCI2015-001")
 
 
 def from_recordings(
