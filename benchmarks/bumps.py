@@ -68,10 +68,15 @@ def measure(name, method, seed, training, figures, data=10000, test=2000):
     fitted = time.perf_counter()
     samples = model.sample(2000, key=jr.key(seed + 2))
     if figures is not None:
+        from matplotlib import pyplot
+
         from calor import plots
 
-        figure = plots.points(np.asarray(samples), manifold)
-        figure.savefig(Path(figures) / f"bumps_{name}.png", dpi=150, bbox_inches="tight")
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 4.5))
+        for each, title, values in zip(axes, ("data", "draws"), (train, samples), strict=True):
+            plots.points(np.asarray(values)[: len(samples)], manifold, axes=each)
+            each.set_title(f"{len(samples)} {title}")
+        figure.savefig(Path(figures) / f"bumps_{name}.png", dpi=100, bbox_inches="tight")
     found, wanted = np.asarray(model.log_prob(fresh)), law.log_prob(fresh)
     uniform = law.uniform(jr.split(jr.key(seed + 3), 4000))
     densities = truth.volume * np.exp(np.asarray(model.log_prob(uniform)))
@@ -95,7 +100,7 @@ def main():
     parser.add_argument("--method", choices=["auto", "spectral", "pinn"], default="auto")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=calor.Training().steps)
-    parser.add_argument("--reuse", type=int, help="steps that noise is used in, by default 8")
+    parser.add_argument("--reuse", type=int, help="steps that noise is used in, by default 2")
     parser.add_argument("--json")
     parser.add_argument("--figure", help="a folder for figures")
     options = parser.parse_args()
