@@ -1,7 +1,5 @@
 """Heat kernels of manifolds that are given by their equations alone, against the truth."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -118,11 +116,6 @@ def test_polynomials_on_a_sphere_are_its_harmonics(double):
     np.testing.assert_allclose(values.T @ values / 2000, np.eye(49), atol=1e-10)
 
 
-@pytest.fixture(scope="module")
-def solved_sphere():
-    return solve_spectral(sphere(), key=jr.key(0), functions=150)
-
-
 def test_spectrum_of_the_sphere_from_its_equation(solved_sphere):
     wanted = np.repeat([0, 2, 6, 12, 20], [1, 3, 5, 7, 9])
     np.testing.assert_allclose(solved_sphere.eigenvalues[:25], wanted, atol=1e-4)
@@ -197,24 +190,6 @@ def test_solved_kernels_are_kept_by_content(solved_sphere, tmp_path, monkeypatch
     (tmp_path / f"{name}.calor").write_bytes(b"no kernel")
     solved(sphere(), key)
     assert len(calls) == 4
-
-
-@pytest.mark.parametrize(
-    ("series", "network", "chosen"),
-    [(0.001, 0.0, "series"), (0.02, 0.1, "series"), (0.1, 0.02, "network")],
-)
-def test_auto_chooses_by_certificate(solved_sphere, monkeypatch, tmp_path, series, network, chosen):
-    def kernel(error):
-        promise = solved_sphere.certificate
-        changes = {"initial_mean": error, "mean": (0.0,) * len(promise.times)}
-        promise = dataclasses.replace(promise, **changes)
-        return dataclasses.replace(solved_sphere, certificate=promise)
-
-    monkeypatch.setattr(kernels, "solve_spectral", lambda manifold, *, key: kernel(series))
-    monkeypatch.setattr(kernels, "solve", lambda manifold, *, key: kernel(network))
-    found = calor.heat_kernel(sphere(), key=jr.key(0), cache=tmp_path)
-    wanted = {"series": series, "network": network}[chosen]
-    np.testing.assert_allclose(found.certificate.initial_mean, wanted)
 
 
 def test_equations_that_differ_in_a_constant_inside_jit_are_told_apart():

@@ -528,6 +528,9 @@ def test_charts_of_rivals_lead_back():
     np.testing.assert_allclose(chart.outside(inside), values, rtol=1e-9)
     triangle = _rivals.Triangle(values)
     np.testing.assert_allclose(triangle.outside(triangle.inside(values)), values, rtol=1e-9)
+    standard = _rivals.Standardized(triangle, values)
+    np.testing.assert_allclose(standard.inside(values).std(axis=0), 1, rtol=1e-9)
+    np.testing.assert_allclose(standard.outside(standard.inside(values)), values, rtol=1e-9)
     assert np.all(np.linalg.eigvalsh(triangle.outside(5 * RNG.normal(size=(9, 6)))) > 0)
 
 

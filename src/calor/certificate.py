@@ -14,7 +14,12 @@ motion in place of its maximum estimates the typical error.
 
 What is measured is the largest residual among finitely many points: the bound speaks of the region
 that they fill, not of what lies beyond it.
+
+The law along shot geodesics is measured in the same way, as a solution that is exact as t -> 0.
 """
+
+import dataclasses
+from typing import Optional
 
 import equinox as eqx
 import jax
@@ -35,6 +40,8 @@ from .solutions import AbstractSolution
 FURTHER = 1.5
 # How many times, equally spaced on a logarithmic scale.
 _TIMES = 12
+# If rounding to single precision moves the score of the law by more than this, its use ends.
+_ROUNDING = 0.01
 # A kernel whose typical error may exceed this, for each point of a cloud, is called poor.
 POOR = 0.05
 
@@ -61,6 +68,8 @@ class Certificate(eqx.Module):
     """The number of points at each time."""
     initial_mean: float | None = eqx.field(static=True, default=None)
     """The mean of |phi - log p| at t0, if it was measured."""
+    earlier: Optional["Certificate"] = None
+    """Of what speaks below t0, if that was measured too."""
 
     @property
     def law(self) -> str:
@@ -75,14 +84,39 @@ class Certificate(eqx.Module):
     def bound(self, t: float) -> float:
         """The bound on |error of log p| at time t, for points as near as those of the certificate.
 
-        Infinite beyond the last time; below t0 the error is the one of the short-time law.
+        Infinite beyond the last time; below t0 it is the one of the short-time law if that was
+        measured, else the initial error.
         """
+        if self.earlier is not None and t < self.t0:
+            return self.earlier.bound(t)
         return self._accumulated(t, self.initial_error, self.largest)
 
     def estimate(self, t: float) -> float:
         """The typical error of log p at time t: the bound with mean residuals."""
+        if self.earlier is not None and t < self.t0:
+            return self.earlier.estimate(t)
         first = self.initial_error if self.initial_mean is None else self.initial_mean
         return self._accumulated(t, first, self.mean)
+
+    def after(self, t: float, earlier: "Certificate") -> "Certificate":
+        """The same solution from a later time on; below it, what another certificate says."""
+        t = float(t)
+        first = {"initial_error": self.bound(t), "initial_mean": self.estimate(t)}
+        times = (t, *(time for time in self.times if time > t))
+        return dataclasses.replace(self, t0=t, earlier=earlier, **first, **self._at(times))
+
+    def until(self, t: float) -> "Certificate":
+        """The same solution up to a time."""
+        t = float(t)
+        return dataclasses.replace(self, **self._at((*(s for s in self.times if s < t), t)))
+
+    def _at(self, times):
+        """What was measured, interpolated to other times."""
+        rows = ("largest", "mean", "normalized", "log_mass", "radius")
+        found = {
+            row: tuple(np.interp(times, self.times, getattr(self, row)).tolist()) for row in rows
+        }
+        return {"times": times, **found}
 
     def _accumulated(self, t, first, residuals):
         t = float(t)
@@ -123,6 +157,14 @@ class Certificate(eqx.Module):
                 f"{self.normalized[i]:10.1e} {np.expm1(self.log_mass[i]):9.1e} "
                 f"{self.estimate(t):9.1e} {self.bound(t):9.1e}"
             )
+        if self.earlier is not None:
+            t, law = self.earlier.times[-1], self.earlier
+            lines += [
+                "",
+                f"below t = {self.t0:g} a law for small times speaks: estimate "
+                f"{law.estimate(t / 2):.1e} at t = {t / 2:.3g}, {law.estimate(t):.1e} at "
+                f"t = {t:.3g}",
+            ]
         if self.poor:
             lines += ["", f"Poor: {self.poor}."]
         return "\n".join(lines)
@@ -154,10 +196,15 @@ def certify_solution(
     manifold, (t0, t1) = solution.manifold, interval
     key_source, key_initial, key_inside = jr.split(key, 3)
     sources = _sources(manifold, points, key_source)
-    error, mean_error, log_mass = 0.0, None, 0.0
+    error, mean_error, log_mass, earlier = 0.0, None, 0.0, None
     if t0 > 0:
         many = jnp.tile(sources, (4,) + (1,) * (sources.ndim - 1))
         error, mean_error, log_mass = _initial_error(solution, law, t0, many, key_initial)
+    if isinstance(law, GeodesicLaw):
+        # The solution starts from the law, and inherits its error.
+        earlier = certify_law(law, t0, key=jr.fold_in(key, 1))
+        error, log_mass = error + earlier.bound(t0), log_mass + earlier.log_mass[-1]
+        mean_error = (mean_error or 0.0) + earlier.estimate(t0)
 
     factors = jnp.where(jnp.arange(points) % 2 == 0, 1.0, FURTHER)
 
@@ -179,16 +226,25 @@ def certify_solution(
     for t, key_time in zip(times, jr.split(key_inside, _TIMES), strict=True):
         x = walk(jnp.asarray(t), key_time)
         residual, normalized = map(np.asarray, measure(jnp.asarray(t), x))
-        at_t = residual[::2]
-        columns.append(
-            (
-                np.max(np.abs(residual)),
-                np.mean(np.abs(at_t)),
-                np.mean(normalized[::2]),
-                np.mean(at_t),
-                np.max(reach(x, sources)),
-            )
-        )
+        columns.append(_column(residual, normalized, reach(x, sources)))
+    parts = {"initial_error": error, "initial_mean": mean_error, "earlier": earlier}
+    return _certificate(manifold, t0, times, columns, log_mass, points, **parts)
+
+
+def _column(residual, normalized, reach):
+    """What is kept of one time: every other point is Brownian motion at that time."""
+    at_t = residual[::2]
+    return (
+        np.max(np.abs(residual)),
+        np.mean(np.abs(at_t)),
+        np.mean(normalized[::2]),
+        np.mean(at_t),
+        np.max(reach),
+    )
+
+
+def _certificate(manifold, t0, times, columns, log_mass, points, **parts):
+    """From the columns of all times, and the logarithm of the mass at t0."""
     largest, mean, normalized, signed, radius = np.array(columns, dtype=float).T
     # The logarithm of the mass changes at the rate of the mean residual over the kernel.
     grid = np.concatenate([[t0], times])
@@ -197,7 +253,6 @@ def certify_solution(
     return Certificate(
         manifold=manifold,
         t0=t0,
-        initial_error=error,
         times=tuple(times.tolist()),
         largest=tuple(largest.tolist()),
         mean=tuple(mean.tolist()),
@@ -205,8 +260,64 @@ def certify_solution(
         log_mass=tuple(masses.tolist()),
         radius=tuple(radius.tolist()),
         points=points,
-        initial_mean=mean_error,
+        **parts,
     )
+
+
+def certify_law(law: GeodesicLaw, last: float, *, key: Key, points: int = 128) -> Certificate:
+    """Measure the law along shot geodesics, in float64, up to a time.
+
+    It ends earlier where coordinates far away are so distorted that rounding to single precision
+    decides about the score.
+    """
+    times, columns = np.geomspace(last / 50, last, _TIMES), []
+    with jax.enable_x64(True):
+        keys = jr.split(key, _TIMES + 1)
+        sources = _sources(law.manifold, points, keys[0])
+    for t, key_time in zip(times, keys[1:], strict=True):
+        with jax.enable_x64(True):
+            shots = _shots(law, jnp.asarray(t), sources, jr.split(key_time, points))
+            shots = {name: np.asarray(values) for name, values in shots.items()}
+        with jax.enable_x64(False):
+            start = (sources, shots["basis"], shots["v"])
+            rounded = _scores(law, *(jnp.asarray(a, jnp.float32) for a in (t, *start)))
+        with jax.enable_x64(True):
+            gaps = np.asarray(rounded, float) - shots["score"]
+            gap, size = (float(_mean_square(law, shots["x"], w)) for w in (gaps, shots["score"]))
+        good = gap < _ROUNDING**2 * size and np.all(np.isfinite(shots["residual"]))
+        if not good and len(columns) > 1:
+            break
+        residual = shots["residual"]
+        columns.append(_column(residual, np.abs(residual) / shots["largest"], shots["length"]))
+    parts = 0.0, times[: len(columns)], columns, 0.0, points
+    return _certificate(law.manifold, *parts, initial_error=0.0)
+
+
+@eqx.filter_jit
+def _shots(law, t, sources, keys):
+    """Draws of the law, and what it leaves of the equation there."""
+    factors = jnp.where(jnp.arange(len(sources)) % 2 == 0, 1.0, FURTHER)
+
+    def shoot(row):
+        x0, factor, key = row
+        basis = law.manifold.orthonormal(x0)
+        v = law.velocity(factor * t, x0, basis, key)
+        x, _, score = law._along(t, x0, basis, v)
+        residual, largest = law.residual(t, x0, basis, v)
+        found = {"residual": residual, "largest": largest, "length": jnp.sqrt(v @ v)}
+        return {"basis": basis, "v": v, "x": x, "score": score, **found}
+
+    return jax.lax.map(shoot, (sources, factors, keys), batch_size=64)
+
+
+@eqx.filter_jit
+def _scores(law, t, sources, bases, velocities):
+    return jax.vmap(lambda *shot: law._along(t, *shot)[2])(sources, bases, velocities)
+
+
+@eqx.filter_jit
+def _mean_square(law, x, vectors):
+    return jnp.mean(jax.vmap(lambda x, w: law.manifold._inner(x, w, w))(x, vectors)[::2])
 
 
 # A symmetric space looks the same from everywhere; a manifold given by equations does not.

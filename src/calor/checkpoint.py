@@ -170,7 +170,7 @@ def _encode(value: Any, tensors: dict[str, np.ndarray]) -> Any:
     if isinstance(value, tuple(_EXACT.values())):
         return {"exact": type(value).__name__, "manifold": name_of(value.manifold)}
     if isinstance(value, _LAWS):
-        return {"law": _encode_law(value), "of": _encode(value.manifold, tensors)}
+        return {"law": _encode_law(value, tensors), "of": _encode(value.manifold, tensors)}
     if type(value).__name__ not in _CLASSES:
         raise TypeError(f"save: cannot save a {type(value).__name__}.")
     fields = {
@@ -179,7 +179,7 @@ def _encode(value: Any, tensors: dict[str, np.ndarray]) -> Any:
         if name not in ("law", "sampler")  # made again from the rest
     }
     if isinstance(value, LearnedKernel | SpectralKernel):
-        fields["law"] = _encode_law(value.law)
+        fields["law"] = _encode_law(value.law, tensors)
     return {"class": type(value).__name__, "fields": fields}
 
 
@@ -213,7 +213,9 @@ def _decode(code: Any, tensors: dict[str, np.ndarray], own: Submanifold | None) 
             values["certificate"],
             values["record"],
         )
-    if law is not None:
+    if law is not None and "class" in law:
+        values["law"] = _decode(law, tensors, own)
+    elif law is not None:
         values["law"] = _decode_law(law, values["manifold"])
     return _CLASSES[code["class"]](**values)
 
@@ -244,9 +246,11 @@ def _recognized(given, expected):
     return given
 
 
-def _encode_law(law):
+def _encode_law(law, tensors):
+    if isinstance(law, LearnedKernel):  # before a series
+        return _encode(law, tensors)
     if isinstance(law, QuotientKernel):
-        return {"images": _encode_law(law.cover)}
+        return {"images": _encode_law(law.cover, tensors)}
     if isinstance(law, shorttime.Parametrix):
         return {"parametrix": law.order}
     return {"law": type(law).__name__}

@@ -8,7 +8,16 @@ the exponential map, from its Jacobian J by automatic differentiation, and R the
 since the first order u_1/u_0 is the mean of R/6 along the geodesic up to terms of order |v|^2.  The
 score is the vector s at x with J^T g s = d(log p)/dv: it comes along the shot geodesic, and no
 boundary value problem is solved unless somebody asks for the density at given points.
+
+How far the law is from solving the heat equation comes along the geodesic as well.  Write
+log p = -|v|^2/4t - (n/2) log 4 pi t + psi(t, v), psi = -(1/2) log D + t c, c = (R(x) + R(x0)) / 12.
+In the coordinates v geodesics from x0 are straight, so the singular terms of the equation cancel,
+and what is left over of d(log p)/dt - Delta log p - |grad log p|^2 is
+
+    c + v . dc/dv - Delta psi - |grad psi|^2.
 """
+
+import math
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +39,8 @@ _STEPS = 12
 _PROPOSALS = 3
 # To find where geodesics stop being shortest: sources, geodesics from each, points on each.
 _SOURCES, _RAYS, _MARKS = 6, 256, 48
+# Standard deviations of the law that have to fit into the shortest geodesics.
+_REACH = 5.0
 # Geodesics whose neighbours are looked at, and how close these come where they are said to meet.
 _STRETCHED, _COLLAPSED = 64, 0.05
 
@@ -59,11 +70,17 @@ class GeodesicLaw(AbstractHeatKernel):
         return x, score
 
     def draw(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar, Tangent]:
-        """A draw, with log p and the score there.
-
-        Gaussian vectors, corrected for the curvature by a few steps of Metropolis' rule.
-        """
+        """A draw, with log p and the score there."""
         basis = self.manifold.orthonormal(x0)
+        return self._along(t, x0, basis, self.velocity(t, x0, basis, key))
+
+    def velocity(
+        self, t: Scalar, x0: Point, basis: Float[Array, "d N"], key: Key
+    ) -> Float[Array, " d"]:
+        """The initial velocity of a draw, in a basis of the tangent space.
+
+        A Gaussian vector, corrected for the curvature by a few steps of Metropolis' rule.
+        """
         key_start, key_walk = jr.split(key)
         width = jnp.sqrt(2 * t)
 
@@ -82,7 +99,7 @@ class GeodesicLaw(AbstractHeatKernel):
             return (jnp.where(accept, new, v), jnp.where(accept, new_value, value)), None
 
         (v, value), _ = jax.lax.scan(step, draw(key_start), jr.split(key_walk, _PROPOSALS))
-        return self._along(t, x0, basis, jnp.where(value > -jnp.inf, v, 0.0))
+        return jnp.where(value > -jnp.inf, v, 0.0)
 
     def _compare(self, t, x, sources):
         return compare_separately(self, t, x, sources)
@@ -117,6 +134,34 @@ class GeodesicLaw(AbstractHeatKernel):
         gaussian = -v @ v / (4 * t) - manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
         return gaussian - log_distortion / 2 + t * curvature, (x, jacobian)
 
+    def residual(
+        self, t: Scalar, x0: Point, basis: Float[Array, "d N"], v: Float[Array, " d"]
+    ) -> tuple[Scalar, Scalar]:
+        """What the law leaves of the log heat equation at exp(v), and its largest term there."""
+        manifold, n = self.manifold, self.manifold.dim
+        curvature_there = manifold.scalar_curvature(x0)
+
+        def parts(v):
+            x, jacobian, log_distortion = self._shot(x0, basis, v, self._steps())
+            c = (manifold.scalar_curvature(x) + curvature_there) / 12
+            metric = jacobian.T @ manifold._metric(x) @ jacobian
+            return jnp.stack([t * c - log_distortion / 2, c, log_distortion]), metric
+
+        def flux(v):
+            """D G^{-1} d psi, whose divergence over D is the Laplacian."""
+            (slopes, _), (values, metric) = jax.jacfwd(lambda v: (parts(v),) * 2, has_aux=True)(v)
+            raised = solve_positive(metric, slopes[0])
+            return jnp.exp(values[2]) * raised, (values, slopes, raised @ slopes[0])
+
+        spread, (values, slopes, squared) = jax.jacfwd(flux, has_aux=True)(v)
+        laplacian = jnp.trace(spread) * jnp.exp(-values[2])
+        left = values[1] + v @ slopes[1] - laplacian - squared
+        # The terms themselves, with what the Gaussian adds to them.
+        change = v @ v / (4 * t**2) - n / (2 * t) + values[1]
+        bend = laplacian - (n + v @ slopes[2]) / (2 * t)
+        largest = jnp.max(jnp.abs(jnp.stack([change, bend, change - bend - left])))
+        return left, largest
+
     def _along(self, t, x0, basis, v) -> tuple[Point, Scalar, Tangent]:
         """The end point, with log p and the score there."""
 
@@ -132,6 +177,7 @@ class GeodesicLaw(AbstractHeatKernel):
 def shortest_radius(manifold: Submanifold, key: Key) -> float:
     """The length up to which geodesics are shortest, as found by shooting many.
 
+    Infinite if all of them are, as far as they are followed: several widths of what is looked at.
     One is not shortest any more if it is longer than another one to a point nearby and the way
     from there, or if it has passed a conjugate point, where geodesics meet that start in almost the
     same direction: there the exponential map loses a dimension.
@@ -176,7 +222,12 @@ def shortest_radius(manifold: Submanifold, key: Key) -> float:
         detour = np.min(flat[near] + 1.1 * gaps, axis=1) + 1e-3 * longest
         not_shortest.append(flat[flat > detour])
         radius = min(radius, *(float(found.min()) for found in not_shortest if found.size), radius)
-    return radius
+    return radius if radius < longest else math.inf
+
+
+def last_of_law(radius: float) -> float:
+    """The time until which draws stay within geodesics that are shortest, up to a length."""
+    return (radius / _REACH) ** 2 / 2
 
 
 def geodesic_walk(manifold: Submanifold, t: Scalar, x0: Point, key, steps: int = 24) -> Point:

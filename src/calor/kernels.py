@@ -1,5 +1,6 @@
 """Which heat kernel for which manifold."""
 
+import dataclasses
 import functools
 import warnings
 from collections.abc import Callable
@@ -7,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import jax.random as jr
+import numpy as np
 
 from . import cache as kept
 from ._checks import random_key
 from ._types import Key
+from .certificate import certify_law
 from .checkpoint import load
 from .cloud_solutions import CloudSolution
 from .exact.cloud import CloudKernel
@@ -19,7 +22,7 @@ from .exact.flat import EuclideanKernel, TorusKernel
 from .exact.hyperbolic import HyperbolicKernel
 from .exact.spd import SPD2Kernel
 from .exact.sphere import SphereKernel
-from .geodesics import GeodesicLaw
+from .geodesics import GeodesicLaw, last_of_law, shortest_radius
 from .heat import AbstractHeatKernel
 from .learned import learned_kernel
 from .manifolds import (
@@ -63,9 +66,9 @@ def heat_kernel(
             a key, one solved now), `"spectral"` (a `Submanifold` of up to three dimensions, solved
             now), `"short-time"` (the most accurate short-time law), or `"auto"`: the first of
             exact, shipped, solved now if there is a key, and short-time.  On a `Submanifold` the
-            series, and if its certificate is not good the better of series and network.  On a
-            `PointCloud` also `"bethe"`, `"sinkhorn"` and `"labelled"`: how permutations are summed,
-            see `calor.matchings`.
+            series, and if its certificate is not good, a network too: at every time what is best
+            by certificate speaks, law, network or series.  On a `PointCloud` also `"bethe"`,
+            `"sinkhorn"` and `"labelled"`: how permutations are summed, see `calor.matchings`.
         key: a random key; it asks for solving now, which takes minutes.
         cache: a folder for solved kernels of a `Submanifold`, so that the second call is instant;
             by default the one that CALOR_CACHE names, or `~/.cache/calor`.
@@ -81,7 +84,8 @@ def heat_kernel(
     builders = _builders(manifold, cache)
     if method == "auto":
         if isinstance(manifold, Submanifold) and key is not None:
-            return _best_solved(manifold, builders, key)
+            solver = functools.partial(_best_solved, cache=cache)
+            return _kept(manifold, cache, "auto", solver, key)
         method = _best(manifold, builders, key)
     if not isinstance(method, str) or method not in builders:
         known = ", ".join(repr(name) for name in builders)
@@ -99,23 +103,57 @@ def _best(manifold, builders, key):
     return "short-time" if "short-time" in builders else "bethe"
 
 
-def _best_solved(manifold, builders, key):
-    """The series if it is good, else what its certificate or that of the network says is better."""
-    solved = []
-    for method in ("spectral", "pinn"):
-        if method in builders:
-            kernel = builders[method](key)
-            error = kernel.certificate.estimate(kernel.certificate.times[-1])
-            solved.append((error, method, kernel))
-            if error < _GOOD:
-                break
-    if not solved:
+def _best_solved(manifold, *, key, cache):
+    """The best by certificate, at every time: of the law along geodesics, a network, a series."""
+    builders: dict[str, Any] = _builders(manifold, cache)
+    series = builders["spectral"](key) if "spectral" in builders else None
+    if series is not None and _last_error(series.certificate) < _GOOD:
+        return series
+    if "pinn" not in builders:
         raise ValueError(
             f"heat_kernel: {manifold} is an open set, which is not compact: say where its kernel "
             "is needed, as in Submanifold(None, n, metric, around=points), or ask for "
             "'short-time', which is good for small t."
         )
-    return min(solved)[2]
+    network = _law_for_longer(builders["pinn"](key), key)
+    if series is None:
+        return network
+    # A series is poor early, where it has too few terms, and a network late, by when its errors
+    # have added up.
+    switch = _better_from(series.certificate, network.certificate, network.t0)
+    if switch is None:
+        return network
+    if switch <= max(network.t0, series.t0):
+        return series
+    early = dataclasses.replace(network, certificate=network.certificate.until(switch))
+    certificate = series.certificate.after(switch, early.certificate)
+    return dataclasses.replace(series, law=early, t0=switch, certificate=certificate)
+
+
+def _law_for_longer(network, key):
+    """The network, from when on its certificate is better than that of the law before it."""
+    last = min(network.t1, last_of_law(shortest_radius(network.manifold, jr.key(2))))
+    if last <= network.t0:
+        return network
+    law = certify_law(network.law, last, key=jr.fold_in(key, 1))
+    switch = _better_from(network.certificate, law, network.t0) or network.t1
+    if switch <= network.t0:
+        return network
+    certificate = network.certificate.after(switch, law.until(switch))
+    return dataclasses.replace(network, t0=switch, certificate=certificate)
+
+
+def _better_from(late, early, start):
+    """The first time from which on one certificate is better than the other, or nothing."""
+    times = np.geomspace(start, late.times[-1], 200)
+    worse = [late.estimate(t) >= early.estimate(t) for t in times]
+    if worse[-1]:
+        return None
+    return float(times[max((i + 1 for i, is_worse in enumerate(worse) if is_worse), default=0)])
+
+
+def _last_error(certificate):
+    return certificate.estimate(certificate.times[-1])
 
 
 def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str, _Builder]:
@@ -153,9 +191,11 @@ def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str,
         builders["pinn"] = functools.partial(_solved, manifold)
     if isinstance(manifold, Submanifold):
         if manifold.is_compact and manifold.dim <= LARGEST_DIMENSION:
-            builders["spectral"] = functools.partial(_kept, manifold, cache, "spectral")
+            builders["spectral"] = functools.partial(
+                _kept, manifold, cache, "spectral", solve_spectral
+            )
         if manifold._anchors:
-            builders["pinn"] = functools.partial(_kept, manifold, cache, "pinn")
+            builders["pinn"] = functools.partial(_kept, manifold, cache, "pinn", solve)
         builders["short-time"] = lambda key: GeodesicLaw(manifold)
         return builders
     builders["short-time"] = lambda key: short_time_law(manifold)
@@ -189,7 +229,7 @@ def _solved_cloud(manifold, key):
     return learned_kernel(manifold, CloudKernel(manifold), solution, interval, *parts)
 
 
-def _kept(manifold, place, method, key):
+def _kept(manifold, place, method, solver, key):
     """The kernel that was solved before, or one solved now."""
     if key is None:
         raise ValueError(
@@ -201,7 +241,7 @@ def _kept(manifold, place, method, key):
     path = kept.folder(place) / f"{name}.calor"
     found = kept.find(path, manifold)
     if found is None:
-        found = (solve_spectral if method == "spectral" else solve)(manifold, key=key)
+        found = solver(manifold, key=key)
         try:
             kept.store(path, found)
         except (OSError, ValueError) as error:

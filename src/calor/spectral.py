@@ -36,7 +36,7 @@ from tqdm import tqdm
 from . import calculus
 from ._checks import positive_integer, random_key
 from ._types import Key, Point, Scalar
-from .certificate import FURTHER, Certificate
+from .certificate import FURTHER, Certificate, certify_law
 from .geodesics import GeodesicLaw, geodesic_walk
 from .heat import AbstractHeatKernel, compare_separately
 from .manifolds import Submanifold
@@ -58,10 +58,10 @@ _BATCH = 100
 
 
 class SpectralKernel(AbstractHeatKernel):
-    """A sum over eigenfunctions from t0 on, the law along shot geodesics below."""
+    """A sum over eigenfunctions from t0 on, the law along shot geodesics (or a network) below."""
 
     manifold: Submanifold
-    law: GeodesicLaw
+    law: AbstractHeatKernel
     functions: Polynomials
     coefficients: Float[Array, "k m"]
     """Of the eigenfunctions, one in each column, of mean square one."""
@@ -378,5 +378,6 @@ class _Parts(eqx.Module):
             log_mass=tuple(log_mass.tolist()),
             radius=tuple(reach.tolist()),
             points=len(points),
+            earlier=certify_law(self.law, t0, key=jr.fold_in(key, 1)),
         )
         return self._kernel(log_volume, t0, terms, certificate)

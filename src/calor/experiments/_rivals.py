@@ -126,27 +126,40 @@ def gaussian_by_class(matrices, labels, seed):
 
 
 class Triangle:
-    """Matrices as vectors: their lower triangles, standardized, as LowTriDDPM sees them."""
+    """Matrices as vectors: their lower triangles, as LowTriDDPM sees them."""
 
     def __init__(self, matrices: np.ndarray):
-        """Find the mean and the spread of each entry."""
+        """Remember the size."""
         self._n = matrices.shape[1]
         self.size = self._n * (self._n + 1) // 2
-        rows = self._entries(matrices)
-        self._mean, self._spread = rows.mean(axis=0), rows.std(axis=0) + 1e-12
-
-    def _entries(self, matrices):
-        i, j = np.tril_indices(self._n)
-        return matrices[:, i, j]
 
     def inside(self, matrices: np.ndarray) -> np.ndarray:
         """Vectors of matrices."""
-        return (self._entries(matrices) - self._mean) / self._spread
+        i, j = np.tril_indices(self._n)
+        return matrices[:, i, j]
 
     def outside(self, vectors: np.ndarray) -> np.ndarray:
         """Symmetric matrices, eigenvalues that are not positive lifted to a millionth."""
         i, j = np.tril_indices(self._n)
         out = np.zeros((len(vectors), self._n, self._n))
-        out[:, i, j] = out[:, j, i] = vectors * self._spread + self._mean
+        out[:, i, j] = out[:, j, i] = vectors
         floor = 1e-6 * np.abs(np.linalg.eigvalsh(out)).max(axis=-1)[:, None]
         return _symmetric(metrics.matrix_function(out, lambda w: np.maximum(w, floor)))
+
+
+class Standardized:
+    """The vectors of a chart, every coordinate with mean zero and variance one over some data."""
+
+    def __init__(self, chart: LogEuclidean | Triangle, matrices: np.ndarray):
+        """Find the mean and the spread of each coordinate."""
+        self._chart, self.size = chart, chart.size
+        rows = chart.inside(matrices)
+        self._mean, self._spread = rows.mean(axis=0), rows.std(axis=0) + 1e-12
+
+    def inside(self, matrices: np.ndarray) -> np.ndarray:
+        """Vectors of matrices."""
+        return (self._chart.inside(matrices) - self._mean) / self._spread
+
+    def outside(self, vectors: np.ndarray) -> np.ndarray:
+        """Matrices of vectors."""
+        return self._chart.outside(vectors * self._spread + self._mean)

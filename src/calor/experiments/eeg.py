@@ -42,8 +42,7 @@ class Settings:
     seeds: int | None
     """How many of the folds; all by default."""
     training: Training
-    rival: Training
-    """Of the models in flat space, whose steps are faster."""
+    """The same for all models."""
     network: Network
     most: int | None = 1500
     """So many matrices of a data set, chosen at random; all if there are fewer."""
@@ -57,11 +56,10 @@ class Settings:
         names = _report.chosen("eeg", only or NAMES, NAMES + MOABB, seeds)
         if budget == "quick":
             training = Training(steps=2, batch=16, validate_every=2)
-            return Settings(names, seeds or 1, training, training, Network(16, 1), 200, steps=4)
+            return Settings(names, seeds or 1, training, Network(16, 1), 200, steps=4)
         factor, most = (10, None) if budget == "full" else (1, 1500)
-        training = Training(40 * factor, 128, 5e-4, average=0.98, validate_every=20)
-        rival = Training(600 * factor, 256, 1e-3, average=0.99, validate_every=100)
-        return Settings(names, seeds, training, rival, Network(128, 3), most)
+        training = Training(2000 * factor, 128, 2e-3, average=0.99, validate_every=50)
+        return Settings(names, seeds, training, Network(128, 3), most)
 
 
 def load(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -90,7 +88,6 @@ def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
     """Fit and judge everything; results go to `out` as JSON and figures."""
     identity = {
         "training": dataclasses.asdict(settings.training),
-        "rival": dataclasses.asdict(settings.rival),
         "network": dataclasses.asdict(settings.network),
         "most": settings.most,
         "steps": settings.steps,
@@ -153,11 +150,12 @@ def draws(settings: Settings, method: str, matrices, labels, seed: int) -> np.nd
         )
         return np.asarray(model.sample(len(labels), **ask), float)
     flow = method == _FLOW
-    chart = _rivals.LogEuclidean(matrices) if flow else _rivals.Triangle(matrices)
+    chart = (_rivals.LogEuclidean if flow else _rivals.Triangle)(matrices)
+    chart = _rivals.Standardized(chart, matrices)
     model = (fit_flow if flow else fit)(
         heat_kernel(Euclidean(chart.size)),
         chart.inside(matrices),
-        training=settings.rival,
+        training=settings.training,
         network=settings.network,
         **choices,
     )

@@ -28,16 +28,15 @@ from jax.flatten_util import ravel_pytree
 
 from .. import levenberg
 from .._checks import positive_integer
-from ..geodesics import GeodesicLaw, shortest_radius
+from ..certificate import certify_law
+from ..geodesics import GeodesicLaw, last_of_law, shortest_radius
 from ..manifolds import Submanifold
 from ..pairs import PairForm, PairSolution
 from . import _pair_rows
 from .base import AbstractRecipe, check_times
 
-# The scale of the second order in time, 0.011 (t R / 2)^2 on the sphere, is below 1e-3 here.
-_CURVED = 0.6
-# Standard deviations of the law at t0 that have to fit into the shortest geodesics.
-_REACH = 5.0
+# The typical error of log p with which the law along geodesics is handed over to a network.
+_HANDED = 2e-3
 # From here on, in units of 1/rate, the mean of the kernel over the manifold tells the volume.
 _SPREAD = 0.5
 # Uniform points for that mean, all pairs of which are used.
@@ -80,13 +79,15 @@ class Pairs(AbstractRecipe):
 
     def interval(self, manifold):
         """From where the law is accurate to where the kernel is uniform."""
-        curvature, radius = _measure(manifold)
-        radius = self.r_max or radius
-        found = min(_CURVED / max(curvature, 1e-6), (radius / _REACH) ** 2 / 2)
-        t0 = self.t0 or float(f"{found:.2g}")
         rate = _form(manifold).rate
         last = 5 / rate if rate > 0 else 4 * manifold._width**2 / manifold.dim
-        return t0, self.t1 or float(f"{max(last, 8 * t0):.3g}")
+        t0 = self.t0 or _latest(manifold, self._radius(manifold), 2 * last)
+        # Where nothing settles, every window is harder than the one before.
+        spread = 8 * t0 if rate > 0 else 2 * t0
+        return t0, self.t1 or float(f"{max(last, spread):.3g}")
+
+    def _radius(self, manifold):
+        return self.r_max or _shortest(manifold)
 
     def law(self, manifold):
         """Along shot geodesics."""
@@ -116,7 +117,7 @@ class Pairs(AbstractRecipe):
         inside = _pair_rows.interior(form, self.points, trained, *ends, constants[-1], key_inside)
         count = self.points // 2
         if window == 0:
-            radius = jnp.asarray(self.r_max or _measure(manifold)[1])
+            radius = jnp.asarray(self._radius(manifold))
             initial = _pair_rows.initial_law(form, count, radius, *ends, constants[0], key_initial)
         else:
             before = self._found(manifold, done, window - 1)
@@ -219,11 +220,19 @@ class Pairs(AbstractRecipe):
 
 
 @functools.lru_cache(maxsize=16)
-def _measure(manifold):
-    """The largest scalar curvature, and the length up to which geodesics are shortest."""
-    points = jax.jit(jax.vmap(manifold._random_point))(jr.split(jr.key(1), 256))
-    curvatures = jax.jit(jax.vmap(manifold.scalar_curvature))(points)
-    return float(jnp.max(jnp.abs(curvatures))), shortest_radius(manifold, jr.key(2))
+def _shortest(manifold):
+    """The length up to which geodesics are shortest."""
+    return shortest_radius(manifold, jr.key(2))
+
+
+@functools.lru_cache(maxsize=16)
+def _latest(manifold, radius, last):
+    """The time up to which the law is good: by its own residual, and within shortest geodesics."""
+    last = min(last, last_of_law(radius))
+    certificate = certify_law(GeodesicLaw(manifold), last, key=jr.key(1))
+    times = np.geomspace(certificate.times[0], certificate.times[-1], 100)
+    good = [t for t in times if certificate.estimate(t) <= _HANDED]
+    return float(f"{max(good, default=times[0]):.2g}")
 
 
 def _kinds(manifold):
@@ -281,10 +290,10 @@ def pairs(
     """A recipe for a manifold given by its equations, or by a metric on an open set.
 
     Args:
-        t0: where the network takes over from the law along geodesics; by default found from the
-            curvature and from `r_max`.
+        t0: where the network takes over from the law along geodesics; by default found from what
+            the law leaves of the heat equation, and from `r_max`.
         t1: end of the solved interval; by default five over a guess of the first eigenvalue, and
-            without one, until the kernel is four times as wide as where its sources are.
+            without one, until the kernel is three times as wide as where its sources are.
         r_max: the length up to which geodesics are shortest; by default found by shooting.
         points: collocation points of a round.
         steps: Levenberg-Marquardt steps of a round.
