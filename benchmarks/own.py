@@ -1,6 +1,6 @@
 """Kernels of manifolds given by their equations or metric, against the truth.
 
-    python benchmarks/own.py [torus ellipsoid ...] [--method pinn] [--cache folder] [--json own.json]
+    python benchmarks/own.py [torus ellipsoid ...] [--method pinn] [--cache folder] [--json file]
 
 Errors are averaged over sources and over draws: mean |error of log p|, and the root mean square
 error of the score relative to its root mean square, in the Riemannian norm.  From t0 on the draws
