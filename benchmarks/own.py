@@ -24,7 +24,8 @@ import jax.random as jr
 import numpy as np
 
 import calor
-from calor.geodesics import geodesic_walk
+from calor.certificate import certify_law
+from calor.geodesics import GeodesicLaw, geodesic_walk
 from calor.spectral import SpectralKernel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -32,6 +33,32 @@ from descriptions import CASES
 
 TIMES = (0.3, 0.5, 1.0, 2.0)
 STEPS = 64  # of Brownian motion
+
+
+def measure_law(name, seed, points=1000):
+    """The law along geodesics alone, at its own draws, beside what its certificate says."""
+    make_manifold, make_truth = CASES[name]
+    manifold, truth = make_manifold(), make_truth()
+    law, rows = GeodesicLaw(manifold), {}
+    certificate = certify_law(law, max(TIMES), key=jr.key(seed))
+    x0 = jax.jit(jax.vmap(manifold.random_point))(jr.split(jr.key(100), points))
+    draw = jax.jit(jax.vmap(law.draw, (None, 0, 0)))
+    for t in (0.1, *TIMES):
+        x, value, score = draw(jnp.asarray(t), x0, jr.split(jr.key(101), points))
+        rows[f"{t:g}"] = compare(manifold, truth, t, x, x0, value, score)
+        rows[f"{t:g}"]["estimate"] = certificate.estimate(t)
+    return {"errors": rows}
+
+
+def compare(manifold, truth, t, x, x0, value, score):
+    """The errors of log p and of the score."""
+    wanted, truly = truth.log_prob_and_score(manifold, float(t), x, x0)
+    square = jax.jit(jax.vmap(lambda x, v: manifold._inner(x, v, v)))
+    gap, size = square(x, score - truly), square(x, jnp.asarray(truly, x.dtype))
+    return {
+        "log_prob": float(np.mean(np.abs(value - wanted))),
+        "score": float(np.sqrt(np.mean(gap) / np.mean(size))),
+    }
 
 
 def measure(name, method, seed, cache, points=1000):
@@ -68,23 +95,16 @@ def measure(name, method, seed, cache, points=1000):
     value = jax.jit(jax.vmap(kernel._log_prob, (None, 0, 0)))
     rows = {}
     last = min(2.0, kernel.latest())
-    times = {kernel.t0 / 2, kernel.t0 * 1.001, *(t for t in TIMES if kernel.t0 < t <= last)}
-    square = jax.jit(jax.vmap(lambda x, v: manifold._inner(x, v, v)))
-
-    def compare(t, x, score):
-        wanted, truly = truth.log_prob_and_score(manifold, float(t), x, x0)
-        gap, size = square(x, score - truly), square(x, jnp.asarray(truly, x.dtype))
-        return {
-            "log_prob": float(np.mean(np.abs(value(t, x, x0) - wanted))),
-            "score": float(np.sqrt(np.mean(gap) / np.mean(size))),
-        }
-
+    times = {kernel.t0 / 2, kernel.t0 * 1.001, *(t for t in TIMES if t <= last)}
     for t in sorted(times):
         time_ = jnp.asarray(t, jnp.float32)
-        rows[f"{t:.3g} own"] = compare(time_, *own(time_, x0, keys))
+        draws = {f"{t:.3g} own": own(time_, x0, keys)}
         if t > kernel.t0:
             x = walk(time_, x0, keys)
-            rows[f"{t:.3g}"] = compare(time_, x, slope(time_, x, x0))
+            draws[f"{t:.3g}"] = x, slope(time_, x, x0)
+        for title, (x, score) in draws.items():
+            found = value(time_, x, x0), score
+            rows[title] = compare(manifold, truth, t, x, x0, *found)
     return report | {"errors": rows}
 
 
@@ -97,7 +117,7 @@ def write(path, title, row):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=list(CASES), choices=[*CASES, []])
-    parser.add_argument("--method", choices=["spectral", "pinn", "auto"], default="spectral")
+    parser.add_argument("--method", choices=["spectral", "pinn", "auto", "law"], default="spectral")
     parser.add_argument("--cache", help="a folder for solved kernels; by default a new one")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--json")
@@ -108,19 +128,19 @@ def main():
     )
     for name in options.names:
         for seed in range(options.seeds):
-            with tempfile.TemporaryDirectory() as fresh:
-                row = measure(name, options.method, seed, options.cache or fresh)
+            if options.method == "law":
+                row = measure_law(name, seed)
+            else:
+                with tempfile.TemporaryDirectory() as fresh:
+                    row = measure(name, options.method, seed, options.cache or fresh)
             row["date"] = str(datetime.date.today())
             errors = ", ".join(
-                f"t = {t}: {e['log_prob']:.1e} {e['score']:.1e}"
+                f"t = {t}: " + " ".join(f"{value:.1e}" for value in e.values())
                 for t, e in row.get("errors", {}).items()
             )
-            volume = f", volume {row['volume_error']:+.1e}" if "volume_error" in row else ""
-            print(
-                f"{name} {seed}: {row['seconds']:.0f} s, t0 = {row['t0']:.3g}{volume}, estimate "
-                f"{row['estimate']:.1e}, mass {row['mass']:.1e}; {errors}",
-                flush=True,
-            )
+            kept = ("seconds", "t0", "volume_error", "estimate", "mass")
+            about = ", ".join(f"{k} {row[k]:.2g}" for k in kept if k in row)
+            print(f"{name} {seed}: {about}; {errors}", flush=True)
             if options.json:
                 write(Path(options.json), f"{name} {options.method} {seed}", row)
 

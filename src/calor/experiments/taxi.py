@@ -29,7 +29,7 @@ NAMES = ("random", "contiguous")
 FOLDS, DRAWS = 5, 20
 # Steps of models that have everything to learn for each step of one that corrects a first guess;
 # those in flat space are the faster ones.
-_FLAT, _BARE = 25, 5
+_FLAT, _BARE = 50, 5
 _LEARNED, _VARADHAN = "calor, learned kernel", "calor, Varadhan's kernel"
 _FLOW, _GUESS = "flow matching of logarithms", "calor's first guess alone"
 _LINEAR, _TREES = "log-Gaussian regression", "extra-trees on logarithms"
@@ -136,13 +136,14 @@ def _draws(settings, method, predictors, matrices, asked, seed):
     choices |= {"condition": predictors, "network": settings.network}
     rows, key = np.repeat(asked, DRAWS, axis=0), jr.key(1000 + seed)
     if method in (_FLOW, _SPDNET):
-        steps = (_FLAT if method == _FLOW else _BARE) * settings.training.steps
+        factor, rate = (_FLAT, 2e-3) if method == _FLOW else (_BARE, 1e-3)
+        steps = factor * settings.training.steps
         choices["network"] = dataclasses.replace(settings.network, gaussian=False)
         choices["training"] = dataclasses.replace(
-            settings.training, steps=steps, learning_rate=1e-3, validate_every=max(1, steps // 10)
+            settings.training, steps=steps, learning_rate=rate, validate_every=max(1, steps // 10)
         )
     if method == _FLOW:
-        chart = _rivals.LogEuclidean(matrices)
+        chart = _rivals.Standardized(_rivals.LogEuclidean(matrices), matrices)
         model = fit_flow(heat_kernel(Euclidean(chart.size)), chart.inside(matrices), **choices)
         drawn = model.sample(len(rows), condition=rows, key=key, steps=settings.steps)
         drawn = chart.outside(np.asarray(drawn, float))
