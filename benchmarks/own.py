@@ -1,6 +1,6 @@
 """Kernels of manifolds given by their equations or metric, against the truth.
 
-    python benchmarks/own.py [torus ellipsoid ...] [--method pinn] [--cache folder] [--json file]
+    python benchmarks/own.py [torus ellipsoid ...] [--method pinn] [--json file]
 
 Errors are averaged over sources and over draws: mean |error of log p|, and the root mean square
 error of the score relative to its root mean square, in the Riemannian norm.  From t0 on the draws
@@ -61,12 +61,15 @@ def compare(manifold, truth, t, x, x0, value, score):
     }
 
 
-def measure(name, method, seed, cache, points=1000):
+def measure(name, method, seed, cache, recipe, points=1000):
     """Solve, and compare at draws."""
     make_manifold, make_truth = CASES[name]
     manifold = make_manifold()
     begun = time.perf_counter()
-    kernel = calor.heat_kernel(manifold, method, key=jr.key(seed), cache=cache)
+    if recipe is None:
+        kernel = calor.heat_kernel(manifold, method, key=jr.key(seed), cache=cache)
+    else:
+        kernel = calor.solve(manifold, recipe, key=jr.key(seed))
     seconds = time.perf_counter() - begun
     if isinstance(kernel, SpectralKernel):
         log_volume, terms = kernel.log_volume, len(kernel.eigenvalues)
@@ -119,12 +122,18 @@ def main():
     parser.add_argument("names", nargs="*", default=list(CASES), choices=[*CASES, []])
     parser.add_argument("--method", choices=["spectral", "pinn", "auto", "law"], default="spectral")
     parser.add_argument("--cache", help="a folder for solved kernels; by default a new one")
+    parser.add_argument("--points", type=int, help="of a round of the network, for less time")
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--json")
     options = parser.parse_args()
+    recipe, budget = None, "default budget"
+    if options.points is not None:
+        budget = f"{options.points} points, {options.rounds} rounds"
+        recipe = calor.recipes.pairs(points=options.points, rounds=options.rounds)
     print(
         f"{datetime.date.today()}, jax {jax.__version__}, {os.cpu_count()} {platform.machine()} "
-        f"cores, {options.method}, default budget"
+        f"cores, {options.method}, {budget}"
     )
     for name in options.names:
         for seed in range(options.seeds):
@@ -132,7 +141,7 @@ def main():
                 row = measure_law(name, seed)
             else:
                 with tempfile.TemporaryDirectory() as fresh:
-                    row = measure(name, options.method, seed, options.cache or fresh)
+                    row = measure(name, options.method, seed, options.cache or fresh, recipe)
             row["date"] = str(datetime.date.today())
             errors = ", ".join(
                 f"t = {t}: " + " ".join(f"{value:.1e}" for value in e.values())

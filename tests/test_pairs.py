@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from descriptions import hyperboloid
 from surfaces import Ellipsoid
-from test_own_manifold import AXES, ellipsoid, relative, sphere, torus
+from test_own_manifold import AXES, affine_invariant, ellipsoid, relative, sphere, torus
 
 import calor
 from calor import geodesics
@@ -70,6 +70,19 @@ def test_score_and_terms_belong_to_log_prob():
     np.testing.assert_allclose(terms.change, change, rtol=2e-3)
 
 
+def test_rows_of_the_equation_are_its_weighted_residual(double):
+    """What the recipe trains on, beside the terms that a certificate is made of."""
+    solution = untrained(SPHERE, windows=1)
+    network = jax.tree.map(lambda a: a[0], solution.networks)
+    ends, c = map(jnp.asarray, solution.edges), solution.constants[0]
+    rows = _pair_rows.interior(solution.form, 4, None, *ends, c, jr.key(1))
+    found = jax.jit(jax.vmap(lambda row: _pair_rows.equation(solution.form, network, row)))(rows)
+    terms = jax.jit(jax.vmap(solution.terms))(rows["t"], rows["x"], rows["x0"])
+    wanted = rows["weight"] * (terms.change - terms.laplacian - terms.squared_slope)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert float(jnp.min(rows["weight"])) > 0
+
+
 def half_plane(**options):
     return calor.Submanifold(None, 2, lambda x: jnp.eye(2) / x[1] ** 2, **options)
 
@@ -89,6 +102,30 @@ def test_the_chord_is_measured_by_the_metric_in_the_middle():
     form = PairForm(calor.Submanifold(None, 2, sheared), 0.0, 1.0, (0.0, 1.0), 0.5)
     chord, step = form.chord(x, x0), x - x0
     np.testing.assert_allclose(chord @ chord, step @ sheared(jnp.array([0, 1.0])) @ step, rtol=1e-6)
+
+
+def test_straight_lines_tell_the_distance(double):
+    """Exactly so along both axes of the half-plane, and between multiples of a matrix."""
+    form = PairForm(half_plane(), 0.0, 1.0, (0.0, 1.0), 0.5)
+    origin = jnp.array([0.2, 1.0])
+    for x, wanted in (
+        ([0.2, 40.0], np.log(40)),
+        ([0.2, 0.1], np.log(10)),
+        ([5.2, 1.0], 2 * np.arcsinh(5 / 2)),
+    ):
+        found = form.squared_distance(jnp.array(x), origin)
+        np.testing.assert_allclose(found, wanted**2, rtol=1e-9)
+    # Where points coincide it is the metric to second order, and nothing is NaN.
+    slope, bend = jax.jit(
+        lambda x: [d(form.squared_distance)(x, origin) for d in (jax.grad, jax.hessian)]
+    )(origin)
+    np.testing.assert_allclose(slope, 0, atol=1e-12)
+    np.testing.assert_allclose(bend, 2 * np.eye(2), atol=1e-9)
+    assert jnp.all(jnp.isfinite(form._features(origin, origin)))
+    matrices = calor.Submanifold(None, 3, affine_invariant)
+    form = PairForm(matrices, 0.0, 1.0, (1.0, 0.0, 1.0), 0.5)
+    found = form.squared_distance(9 * jnp.array([2.0, 0.3, 1.0]), jnp.array([2.0, 0.3, 1.0]))
+    np.testing.assert_allclose(found, 2 * np.log(9) ** 2, rtol=1e-9)
 
 
 @pytest.mark.parametrize("compact", [True, False])

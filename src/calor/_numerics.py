@@ -89,6 +89,15 @@ def squared_arcsinh(q: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(small, series, jnp.arcsinh(jnp.sqrt(jnp.where(small, 1.0, q))) ** 2)
 
 
+def arcsinh_ratio(q: Float[Array, "..."]) -> Float[Array, "..."]:
+    """arcsinh(sqrt(q))^2 / q, analytic for q > -1 and one at q = 0."""
+    small = q < 0.15  # the series is good down to -1/2
+    inner = jnp.where(small, q, 0.0)
+    series = jnp.polyval(jnp.asarray(_ARCSINH_SERIES[::-1], q.dtype), inner, unroll=20)
+    safe = jnp.where(small, 1.0, q)
+    return jnp.where(small, series, jnp.arcsinh(jnp.sqrt(safe)) ** 2 / safe)
+
+
 # arcsinh(x)^2 = sum of (-1)^(k+1) (2x)^(2k) / (2 k^2 binom(2k, k))
 _ARCSINH_SERIES = np.array(
     [(-1) ** (k + 1) * 4.0**k / (2 * k**2 * math.comb(2 * k, k)) for k in range(1, 20)]

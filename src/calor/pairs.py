@@ -12,6 +12,21 @@ eigenfunctions.  q is the mean of the squares of the normal parts of z at both e
 much the manifold bends below the chord, and |z|^2 + q/3 is the squared distance on spheres up to
 the sixth order in |z|.  a = tr(P P0) compares the tangent planes.
 
+On an open set coordinates may be stretched without end, as on the half-plane, and straight lines
+are bent.  Let e be the square of v = x - x0 in the metric of the middle and f the mean of its
+squares in those of both ends.  If lengths along the line are exponential, as they are along the
+axis of the half-plane and between commuting matrices of SPD(n), then, at whatever rate k,
+
+    2 f / e = C (1 + C),   C = cosh(k l),   l^2 = e (1 + s) arcsinh(sqrt(s))^2 / s,   s = (C - 1)/2
+
+is the square of its length.  Its ends are nearer than that if it is bent, by the normal part of
+the Christoffel symbols Gamma(v, v) = e b; if it is a horocycle, which has b = 1, their distance is
+
+    d = (2 / b) arcsinh(b l / 2).
+
+This d^2 takes the place of |z|^2 + q/3; in flat space s = b = 0.  The network sees the inverse
+hyperbolic sines of what it sees elsewhere, and log f/e and b l in place of q and a.
+
 The constant c is the logarithm of the volume.  At early times any guess of it will do; at late
 times vol p has the mean one over the manifold, and tells it.  On a manifold that is not compact
 lambda = 0 and w = 1/4t; c plays no role.
@@ -23,7 +38,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from . import calculus
-from ._numerics import cholesky_rows
+from ._numerics import arcsinh_ratio, cholesky_rows
 from ._types import Key, Point, Scalar
 from .manifolds import Submanifold
 from .networks import SetNetwork, set_network
@@ -46,7 +61,7 @@ class PairForm(eqx.Module):
     def network(self, key: Key, widths: tuple[int, ...]) -> SetNetwork:
         """A random network: one item in one group, so a perceptron."""
         size = self.manifold.shape[0]
-        features = size + size * (size + 1) // 2 + (0 if self.manifold.constraint is None else 2)
+        features = size + size * (size + 1) // 2 + 2
         network = set_network(key, features, 1, 1, widths[:1], widths[1:])
         return eqx.tree_at(lambda n: n.out.weight, network, 0.3 * network.out.weight)
 
@@ -83,11 +98,27 @@ class PairForm(eqx.Module):
         normal = [self._measured(middle, v - projector @ v) for projector in (first, second)]
         return sum(w @ w for w in normal) / 2, jnp.sum(first * second.T)  # pyright: ignore
 
+    def straight(self, x: Point, x0: Point) -> tuple[Scalar, Scalar, Scalar]:
+        """f/e, (b l)^2 and l^2 of the straight line between two points of an open set."""
+        manifold, v, middle = self.manifold, x - x0, (x + x0) / 2
+        e = manifold._inner(middle, v, v)
+        ends = (manifold._inner(x, v, v) + manifold._inner(x0, v, v)) / 2
+        apart = e > 0
+        safe = jnp.where(apart, e, 1.0)
+        stretch = jnp.where(apart, ends / safe, 1.0)
+        s = ((jnp.sqrt(1 + 8 * stretch) - 1) / 2 - 1) / 2
+        length = e * (1 + s) * arcsinh_ratio(s)
+        turn = manifold._ambient_acceleration(middle, v)
+        turn = turn - v * jnp.where(apart, manifold._inner(middle, turn, v) / safe, 0.0)
+        squared = manifold._inner(middle, turn, turn)
+        return stretch, jnp.where(apart, squared / safe**2, 0.0) * length, length
+
     def squared_distance(self, x: Point, x0: Point) -> Scalar:
-        """|z|^2 + q/3, about the squared distance of points that are not far from each other."""
-        chord = self.chord(x, x0)
+        """About the squared distance; of two points of a surface, if they are near each other."""
         if self.manifold.constraint is None:
-            return chord @ chord
+            _, bent, length = self.straight(x, x0)
+            return length * arcsinh_ratio(bent / 4)
+        chord = self.chord(x, x0)
         return chord @ chord + self.bend(x, x0)[0] / 3
 
     def __call__(
@@ -101,20 +132,23 @@ class PairForm(eqx.Module):
         end: Scalar,
     ) -> Scalar:
         """c + log p, in the window of time from `start` to `end`."""
-        chord, n = self.chord(x, x0), self.manifold.dim
+        n = self.manifold.dim
+        inside = 2 * jnp.log(t / start) / jnp.log(end / start) - 1
+        value = network(self._features(x, x0)[None], jnp.ones((1, 1), x.dtype), inside[None])
+        base = -self.squared_distance(x, x0) - 2 * n * t * jnp.log(4 * jnp.pi * t) + 4 * c * t
+        return self.weight(t) * (base + self.width**2 * value)
+
+    def _features(self, x, x0):
+        """What the network sees of two points, of order one."""
+        chord = self.chord(x, x0)
         i, j = np.triu_indices(len(x))
         middle = ((x + x0) / 2 - jnp.asarray(self.centre, x.dtype)) / self.spread
-        items = [middle, chord[i] * chord[j] / (4 * self.width**2)]
-        square = chord @ chord
-        if self.manifold.constraint is not None:
-            q, a = self.bend(x, x0)
-            items.append(jnp.stack([q / self.width**2, a - n + 1]))
-            square = square + q / 3
-        items = jnp.concatenate(items)
-        inside = 2 * jnp.log(t / start) / jnp.log(end / start) - 1
-        value = network(items[None], jnp.ones((1, 1), x.dtype), inside[None])
-        base = -square - 2 * n * t * jnp.log(4 * jnp.pi * t) + 4 * c * t
-        return self.weight(t) * (base + self.width**2 * value)
+        items = jnp.concatenate([middle, chord[i] * chord[j] / (4 * self.width**2)])
+        if self.manifold.constraint is None:
+            stretch, bent, _ = self.straight(x, x0)
+            return jnp.append(jnp.arcsinh(items), jnp.stack([jnp.log(stretch), jnp.arcsinh(bent)]))
+        q, a = self.bend(x, x0)
+        return jnp.append(items, jnp.stack([q / self.width**2, a - self.manifold.dim + 1]))
 
 
 class PairSolution(AbstractSolution):

@@ -37,7 +37,7 @@ from . import calculus
 from ._checks import positive_integer, random_key
 from ._types import Key, Point, Scalar
 from .certificate import FURTHER, Certificate, certify_law
-from .geodesics import GeodesicLaw, geodesic_walk
+from .geodesics import GeodesicLaw, geodesic_walk, last_of_law, shortest_radius
 from .heat import AbstractHeatKernel, compare_separately
 from .manifolds import Submanifold
 from .polynomials import Polynomials, derivatives, orthonormal_polynomials
@@ -50,6 +50,8 @@ _FRACTION = 0.65
 _ACCURATE = 0.8
 # Terms of the series below this, relative to the first, are left out.
 _SMALLEST_TERM = 1e-7
+# Law and series agree if their scores do to this, relative to them.
+_AGREED = 1e-3
 LARGEST_DIMENSION = 3
 _PAIRS = 256
 _TIMES = 12
@@ -336,9 +338,14 @@ class _Parts(eqx.Module):
         times = complete * np.geomspace(0.25, 4.0, 14)
         run = jax.jit(lambda ts: jax.lax.map(differ, ts))
         found, relative = map(np.asarray, run(jnp.asarray(times)))
+        relative = np.nan_to_num(relative, nan=np.inf)
+        # The law may be so good that they agree best where draws already reach what is behind the
+        # last shortest geodesics: not that late, if they agree before.
+        within = times <= last_of_law(shortest_radius(self.manifold, key))
+        agreed = np.flatnonzero(within & (relative < _AGREED**2))
         # A little later than where they agree best: the rare points far out, where the series has
         # lost its digits, are hardly seen among so few.
-        best = min(int(np.argmin(np.nan_to_num(relative, nan=np.inf))) + 1, len(times) - 1)
+        best = min(int(np.argmin(relative)) + 1, agreed[-1] if len(agreed) else len(times) - 1)
         return float(times[best]), (float(found[best].max()), float(found[best].mean()))
 
     def _square(self, x, v):
