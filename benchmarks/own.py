@@ -39,6 +39,8 @@ def measure_law(name, seed, points=1000):
     """The law along geodesics alone, at its own draws, beside what its certificate says."""
     make_manifold, make_truth = CASES[name]
     manifold, truth = make_manifold(), make_truth()
+    if truth is None:
+        raise SystemExit(f"{name}: no truth is known to compare the law with")
     law, rows = GeodesicLaw(manifold), {}
     certificate = certify_law(law, max(TIMES), key=jr.key(seed))
     x0 = jax.jit(jax.vmap(manifold.random_point))(jr.split(jr.key(100), points))
@@ -128,6 +130,8 @@ def main():
     parser.add_argument("--json")
     options = parser.parse_args()
     recipe, budget = None, "default budget"
+    if options.points is not None and options.method != "pinn":
+        parser.error("--points is of the network: --method pinn")
     if options.points is not None:
         budget = f"{options.points} points, {options.rounds} rounds"
         recipe = calor.recipes.pairs(points=options.points, rounds=options.rounds)

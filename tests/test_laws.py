@@ -8,7 +8,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 from descriptions import CASES, half_plane, hyperboloid
-from test_own_manifold import sphere
+from test_own_manifold import ellipsoid, sphere
 from test_pairs import untrained
 
 import calor
@@ -36,6 +36,32 @@ def test_what_is_left_of_the_equation_is_what_the_closed_form_leaves(double, cur
         np.testing.assert_allclose(found, wanted, rtol=1e-2)  # of twelve steps
         slope = law.score(t, x, x0)
         assert largest >= 0.99 * manifold.inner(x, slope, slope)  # one of its terms
+
+
+def test_what_is_left_of_the_equation_where_the_curvature_varies(double):
+    """By differences of log p and of the metric, in the coordinates v."""
+    manifold, t, h = ellipsoid(), jnp.asarray(0.2), 4e-3
+    law, x0 = GeodesicLaw(manifold), manifold.project(jnp.array([0.5, 0.4, 0.9]))
+    basis, v = manifold.orthonormal(x0), jnp.array([0.35, -0.4])
+
+    @jax.jit
+    @jax.vmap
+    def at(v):
+        value, (x, jacobian) = law._value(t, x0, basis, v)
+        later = law._value(t + h, x0, basis, v)[0] - law._value(t - h, x0, basis, v)[0]
+        return value, jacobian.T @ jacobian, later / (2 * h)
+
+    steps = jnp.stack(jnp.meshgrid(*[h * jnp.arange(-2, 3)] * 2, indexing="ij"), axis=-1)
+    value, metric, change = at((v + steps).reshape(-1, 2))
+    value, metric = value.reshape(5, 5), metric.reshape(5, 5, 2, 2)
+    slope = np.stack([np.gradient(value, h, axis=i) for i in (0, 1)], axis=-1)
+    raised = np.linalg.solve(metric, slope[..., None])[..., 0]
+    volume = np.sqrt(np.linalg.det(metric))
+    spread = [np.gradient(volume * raised[..., i], h, axis=i)[2, 2] for i in (0, 1)]
+    terms = change[12], sum(spread) / volume[2, 2], raised[2, 2] @ slope[2, 2]
+    found, largest = jax.jit(lambda v: law.residual(t, x0, basis, v))(v)
+    np.testing.assert_allclose(found, terms[0] - terms[1] - terms[2], rtol=0.02)
+    np.testing.assert_allclose(largest, np.max(np.abs(terms)), rtol=1e-3)
 
 
 def test_the_certificate_of_the_law_tells_its_error():
@@ -99,7 +125,8 @@ def test_auto_takes_the_best_at_every_time(
     solved_sphere, monkeypatch, tmp_path, of_series, of_network, switch
 ):
     manifold = solved_sphere.manifold
-    certificates = {"series": promise(*of_series), "network": promise(*of_network)}
+    # That of the network ends first, which says nothing about the network.
+    certificates = {"series": promise(*of_series, t1=3.0), "network": promise(*of_network)}
     solved = dataclasses.replace(solved_sphere, t0=0.1, certificate=certificates["series"])
     network = network_kernel(manifold, certificates["network"])
     monkeypatch.setattr(kernels, "solve_spectral", lambda manifold, *, key: solved)
@@ -122,7 +149,7 @@ def test_the_law_speaks_for_as_long_as_it_is_the_better_one(monkeypatch):
     network = network_kernel(manifold, promise(0.01, 0.001))
     law = promise(0.0, 0.02, t0=0.0)
     monkeypatch.setattr(kernels, "certify_law", lambda law_, last, *, key: law.until(last))
-    monkeypatch.setattr(kernels, "shortest_radius", lambda manifold, key: np.inf)
+    monkeypatch.setattr(kernels, "shortest_length", lambda manifold: np.inf)
     longer = kernels._law_for_longer(network, jr.key(0))
     # 0.02 t = 0.01 + 0.001 (t - 0.1)
     assert longer.t0 == pytest.approx(0.0099 / 0.019, rel=0.03)
@@ -130,5 +157,5 @@ def test_the_law_speaks_for_as_long_as_it_is_the_better_one(monkeypatch):
     # Geodesics that are not shortest any more end it.
     radius = 5 * np.sqrt(2 * 0.2)
     assert last_of_law(radius) == pytest.approx(0.2)
-    monkeypatch.setattr(kernels, "shortest_radius", lambda manifold, key: radius)
+    monkeypatch.setattr(kernels, "shortest_length", lambda manifold: radius)
     assert kernels._law_for_longer(network, jr.key(0)).t0 == pytest.approx(0.2, rel=0.03)

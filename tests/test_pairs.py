@@ -122,6 +122,10 @@ def test_straight_lines_tell_the_distance(double):
     np.testing.assert_allclose(slope, 0, atol=1e-12)
     np.testing.assert_allclose(bend, 2 * np.eye(2), atol=1e-9)
     assert jnp.all(jnp.isfinite(form._features(origin, origin)))
+    with jax.enable_x64(False):
+        x0 = jnp.asarray(origin, jnp.float32)
+        total = lambda x: jnp.sum(form._features(x, x0)) + form.squared_distance(x, x0)
+        assert jnp.all(jnp.isfinite(jax.jit(jax.grad(total))(x0 + jnp.float32(1e-6))))
     matrices = calor.Submanifold(None, 3, affine_invariant)
     form = PairForm(matrices, 0.0, 1.0, (1.0, 0.0, 1.0), 0.5)
     found = form.squared_distance(9 * jnp.array([2.0, 0.3, 1.0]), jnp.array([2.0, 0.3, 1.0]))
@@ -278,18 +282,21 @@ def test_a_kernel_of_the_half_plane_from_its_metric():
     manifold = half_plane(around=near_i())
     recipe = calor.recipes.pairs(points=800, steps=13, rounds=2, widths=(16, 16), t1=0.4)
     kernel = calor.solve(manifold, recipe, key=jr.key(0))
+    # What starts from the law has its error, too.
+    law = kernel.certificate.earlier
+    assert kernel.certificate.initial_mean > law.estimate(kernel.t0) > 1e-4
     exact = calor.heat_kernel(calor.Hyperbolic(2))
     x0 = jax.jit(jax.vmap(manifold._random_point))(jr.split(jr.key(3), 200))
-    for t in (0.15, 0.3):
+    for t in (0.3, 0.38):
         t = jnp.asarray(t)
         x, score = jax.jit(jax.vmap(lambda x0, k: kernel._noised(t, x0, k)))(
             x0, jr.split(jr.key(4), 200)
         )
         value = lambda x, x0: exact._log_prob(t, hyperboloid(x), hyperboloid(x0))
         found = jax.jit(jax.vmap(lambda x, x0: kernel.solution.log_prob(t, x, x0)))(x, x0)
-        assert float(jnp.mean(jnp.abs(found - jax.vmap(value)(x, x0)))) < 0.05
+        assert float(jnp.mean(jnp.abs(found - jax.vmap(value)(x, x0)))) < 0.01
         slope = jax.vmap(lambda x, x0: x[1] ** 2 * jax.grad(value)(x, x0))(x, x0)
-        assert relative(score / x[:, 1:], slope / x[:, 1:]) < 0.1
+        assert relative(score / x[:, 1:], slope / x[:, 1:]) < 0.02
     model = calor.fit(
         kernel,
         x0,

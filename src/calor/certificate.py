@@ -41,7 +41,7 @@ FURTHER = 1.5
 # How many times, equally spaced on a logarithmic scale.
 _TIMES = 12
 # If rounding to single precision moves the score of the law by more than this, its use ends.
-_ROUNDING = 0.01
+_ROUNDING = 1e-3
 # A kernel whose typical error may exceed this, for each point of a cloud, is called poor.
 POOR = 0.05
 
@@ -106,8 +106,8 @@ class Certificate(eqx.Module):
         return dataclasses.replace(self, t0=t, earlier=earlier, **first, **self._at(times))
 
     def until(self, t: float) -> "Certificate":
-        """The same solution up to a time."""
-        t = float(t)
+        """The same solution up to a time, or to its end."""
+        t = min(float(t), self.times[-1])
         return dataclasses.replace(self, **self._at((*(s for s in self.times if s < t), t)))
 
     def _at(self, times):
@@ -202,7 +202,7 @@ def certify_solution(
         error, mean_error, log_mass = _initial_error(solution, law, t0, many, key_initial)
     if isinstance(law, GeodesicLaw):
         # The solution starts from the law, and inherits its error.
-        earlier = certify_law(law, t0, key=jr.fold_in(key, 1))
+        earlier = certify_law(law, t0, key=jr.fold_in(key, 1), rounded=False)
         error, log_mass = error + earlier.bound(t0), log_mass + earlier.log_mass[-1]
         mean_error = (mean_error or 0.0) + earlier.estimate(t0)
 
@@ -264,11 +264,13 @@ def _certificate(manifold, t0, times, columns, log_mass, points, **parts):
     )
 
 
-def certify_law(law: GeodesicLaw, last: float, *, key: Key, points: int = 128) -> Certificate:
+def certify_law(
+    law: GeodesicLaw, last: float, *, key: Key, points: int = 128, rounded: bool = True
+) -> Certificate:
     """Measure the law along shot geodesics, in float64, up to a time.
 
     It ends earlier where coordinates far away are so distorted that rounding to single precision
-    decides about the score.
+    decides about the score, unless it is not used `rounded`.
     """
     times, columns = np.geomspace(last / 50, last, _TIMES), []
     with jax.enable_x64(True):
@@ -278,19 +280,23 @@ def certify_law(law: GeodesicLaw, last: float, *, key: Key, points: int = 128) -
         with jax.enable_x64(True):
             shots = _shots(law, jnp.asarray(t), sources, jr.split(key_time, points))
             shots = {name: np.asarray(values) for name, values in shots.items()}
-        with jax.enable_x64(False):
-            start = (sources, shots["basis"], shots["v"])
-            rounded = _scores(law, *(jnp.asarray(a, jnp.float32) for a in (t, *start)))
-        with jax.enable_x64(True):
-            gaps = np.asarray(rounded, float) - shots["score"]
-            gap, size = (float(_mean_square(law, shots["x"], w)) for w in (gaps, shots["score"]))
-        good = gap < _ROUNDING**2 * size and np.all(np.isfinite(shots["residual"]))
-        if not good and len(columns) > 1:
+        if rounded and not _survives_rounding(law, t, sources, shots) and len(columns) > 1:
             break
         residual = shots["residual"]
         columns.append(_column(residual, np.abs(residual) / shots["largest"], shots["length"]))
     parts = 0.0, times[: len(columns)], columns, 0.0, points
     return _certificate(law.manifold, *parts, initial_error=0.0)
+
+
+def _survives_rounding(law, t, sources, shots):
+    """Whether the scores are nearly the same in single precision."""
+    with jax.enable_x64(False):
+        start = t, sources, shots["basis"], shots["v"]
+        rounded = _scores(law, *(jnp.asarray(a, jnp.float32) for a in start))
+    with jax.enable_x64(True):
+        gaps = np.asarray(rounded, float) - shots["score"]
+        gap, size = (float(_mean_square(law, shots["x"], w)) for w in (gaps, shots["score"]))
+    return gap < _ROUNDING**2 * size
 
 
 @eqx.filter_jit

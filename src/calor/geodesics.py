@@ -17,6 +17,7 @@ and what is left over of d(log p)/dt - Delta log p - |grad log p|^2 is
     c + v . dc/dv - Delta psi - |grad psi|^2.
 """
 
+import functools
 import math
 
 import jax
@@ -223,6 +224,12 @@ def shortest_radius(manifold: Submanifold, key: Key) -> float:
         not_shortest.append(flat[flat > detour])
         radius = min(radius, *(float(found.min()) for found in not_shortest if found.size), radius)
     return radius if radius < longest else math.inf
+
+
+@functools.lru_cache(maxsize=16)
+def shortest_length(manifold: Submanifold) -> float:
+    """The `shortest_radius` of a manifold, found once."""
+    return shortest_radius(manifold, jr.key(2))
 
 
 def last_of_law(radius: float) -> float:

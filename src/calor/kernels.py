@@ -22,7 +22,7 @@ from .exact.flat import EuclideanKernel, TorusKernel
 from .exact.hyperbolic import HyperbolicKernel
 from .exact.spd import SPD2Kernel
 from .exact.sphere import SphereKernel
-from .geodesics import GeodesicLaw, last_of_law, shortest_radius
+from .geodesics import GeodesicLaw, last_of_law, shortest_length
 from .heat import AbstractHeatKernel
 from .learned import learned_kernel
 from .manifolds import (
@@ -120,7 +120,8 @@ def _best_solved(manifold, *, key, cache):
         return network
     # A series is poor early, where it has too few terms, and a network late, by when its errors
     # have added up.
-    switch = _better_from(series.certificate, network.certificate, network.t0)
+    both = min(series.certificate.times[-1], network.certificate.times[-1])
+    switch = _better_from(series.certificate, network.certificate, network.t0, both)
     if switch is None:
         return network
     if switch <= max(network.t0, series.t0):
@@ -132,24 +133,24 @@ def _best_solved(manifold, *, key, cache):
 
 def _law_for_longer(network, key):
     """The network, from when on its certificate is better than that of the law before it."""
-    last = min(network.t1, last_of_law(shortest_radius(network.manifold, jr.key(2))))
+    last = min(network.t1, last_of_law(shortest_length(network.manifold)))
     if last <= network.t0:
         return network
     law = certify_law(network.law, last, key=jr.fold_in(key, 1))
-    switch = _better_from(network.certificate, law, network.t0) or network.t1
+    switch = _better_from(network.certificate, law, network.t0, law.times[-1]) or law.times[-1]
     if switch <= network.t0:
         return network
     certificate = network.certificate.after(switch, law.until(switch))
     return dataclasses.replace(network, t0=switch, certificate=certificate)
 
 
-def _better_from(late, early, start):
-    """The first time from which on one certificate is better than the other, or nothing."""
-    times = np.geomspace(start, late.times[-1], 200)
-    worse = [late.estimate(t) >= early.estimate(t) for t in times]
-    if worse[-1]:
+def _better_from(late, early, start, end):
+    """The first time from which on one certificate is better than the other, until an end."""
+    times = np.geomspace(start, max(start, end), 200)
+    worse = [i for i, t in enumerate(times) if not late.estimate(t) < early.estimate(t)]
+    if len(times) - 1 in worse:
         return None
-    return float(times[max((i + 1 for i, is_worse in enumerate(worse) if is_worse), default=0)])
+    return float(times[worse[-1] + 1 if worse else 0])
 
 
 def _last_error(certificate):

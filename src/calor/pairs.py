@@ -15,7 +15,7 @@ the sixth order in |z|.  a = tr(P P0) compares the tangent planes.
 On an open set coordinates may be stretched without end, as on the half-plane, and straight lines
 are bent.  Let e be the square of v = x - x0 in the metric of the middle and f the mean of its
 squares in those of both ends.  If lengths along the line are exponential, as they are along the
-axis of the half-plane and between commuting matrices of SPD(n), then, at whatever rate k,
+axis of the half-plane and between multiples of a matrix of SPD(n), then, at whatever rate k,
 
     2 f / e = C (1 + C),   C = cosh(k l),   l^2 = e (1 + s) arcsinh(sqrt(s))^2 / s,   s = (C - 1)/2
 
@@ -25,7 +25,7 @@ the Christoffel symbols Gamma(v, v) = e b; if it is a horocycle, which has b = 1
     d = (2 / b) arcsinh(b l / 2).
 
 This d^2 takes the place of |z|^2 + q/3; in flat space s = b = 0.  The network sees the inverse
-hyperbolic sines of what it sees elsewhere, and log f/e and b l in place of q and a.
+hyperbolic sines of what it sees elsewhere and of (b l)^2, and log f/e.
 
 The constant c is the logarithm of the volume.  At early times any guess of it will do; at late
 times vol p has the mean one over the manifold, and tells it.  On a manifold that is not compact
@@ -110,8 +110,8 @@ class PairForm(eqx.Module):
         length = e * (1 + s) * arcsinh_ratio(s)
         turn = manifold._ambient_acceleration(middle, v)
         turn = turn - v * jnp.where(apart, manifold._inner(middle, turn, v) / safe, 0.0)
-        squared = manifold._inner(middle, turn, turn)
-        return stretch, jnp.where(apart, squared / safe**2, 0.0) * length, length
+        turn = turn / safe  # e is never squared, which single precision might not hold
+        return stretch, jnp.where(apart, manifold._inner(middle, turn, turn), 0.0) * length, length
 
     def squared_distance(self, x: Point, x0: Point) -> Scalar:
         """About the squared distance; of two points of a surface, if they are near each other."""

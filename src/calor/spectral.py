@@ -37,7 +37,7 @@ from . import calculus
 from ._checks import positive_integer, random_key
 from ._types import Key, Point, Scalar
 from .certificate import FURTHER, Certificate, certify_law
-from .geodesics import GeodesicLaw, geodesic_walk, last_of_law, shortest_radius
+from .geodesics import GeodesicLaw, geodesic_walk, last_of_law, shortest_length
 from .heat import AbstractHeatKernel, compare_separately
 from .manifolds import Submanifold
 from .polynomials import Polynomials, derivatives, orthonormal_polynomials
@@ -341,7 +341,7 @@ class _Parts(eqx.Module):
         relative = np.nan_to_num(relative, nan=np.inf)
         # The law may be so good that they agree best where draws already reach what is behind the
         # last shortest geodesics: not that late, if they agree before.
-        within = times <= last_of_law(shortest_radius(self.manifold, key))
+        within = times <= last_of_law(shortest_length(self.manifold))
         agreed = np.flatnonzero(within & (relative < _AGREED**2))
         # A little later than where they agree best: the rare points far out, where the series has
         # lost its digits, are hardly seen among so few.
@@ -376,6 +376,7 @@ class _Parts(eqx.Module):
         certificate = Certificate(
             manifold=manifold,
             t0=t0,
+            # The series does not start from the law: it is compared with it.
             initial_error=discrepancy[0],
             initial_mean=discrepancy[1],
             times=tuple(times.tolist()),

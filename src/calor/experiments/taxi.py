@@ -30,6 +30,7 @@ FOLDS, DRAWS = 5, 20
 # Steps of models that have everything to learn for each step of one that corrects a first guess;
 # those in flat space are the faster ones.
 _FLAT, _BARE = 50, 5
+_FLAT_RATE, _BARE_RATE = 2e-3, 1e-3
 _LEARNED, _VARADHAN = "calor, learned kernel", "calor, Varadhan's kernel"
 _FLOW, _GUESS = "flow matching of logarithms", "calor's first guess alone"
 _LINEAR, _TREES = "log-Gaussian regression", "extra-trees on logarithms"
@@ -84,6 +85,7 @@ def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
         "training": dataclasses.asdict(settings.training),
         "network": dataclasses.asdict(settings.network),
         "steps": settings.steps,
+        "flow": {"steps": _FLAT * settings.training.steps, "learning_rate": _FLAT_RATE},
     }
 
     def once(name, fold, method):
@@ -136,7 +138,7 @@ def _draws(settings, method, predictors, matrices, asked, seed):
     choices |= {"condition": predictors, "network": settings.network}
     rows, key = np.repeat(asked, DRAWS, axis=0), jr.key(1000 + seed)
     if method in (_FLOW, _SPDNET):
-        factor, rate = (_FLAT, 2e-3) if method == _FLOW else (_BARE, 1e-3)
+        factor, rate = (_FLAT, _FLAT_RATE) if method == _FLOW else (_BARE, _BARE_RATE)
         steps = factor * settings.training.steps
         choices["network"] = dataclasses.replace(settings.network, gaussian=False)
         choices["training"] = dataclasses.replace(

@@ -18,6 +18,7 @@ On a manifold that is not compact the sources x0 are near the points it was told
 """
 
 import functools
+import math
 
 import equinox as eqx
 import jax
@@ -29,7 +30,7 @@ from jax.flatten_util import ravel_pytree
 from .. import levenberg
 from .._checks import positive_integer
 from ..certificate import certify_law
-from ..geodesics import GeodesicLaw, last_of_law, shortest_radius
+from ..geodesics import GeodesicLaw, last_of_law, shortest_length
 from ..manifolds import Submanifold
 from ..pairs import PairForm, PairSolution
 from . import _pair_rows
@@ -87,7 +88,7 @@ class Pairs(AbstractRecipe):
         return t0, self.t1 or float(f"{max(last, spread):.3g}")
 
     def _radius(self, manifold):
-        return self.r_max or _shortest(manifold)
+        return self.r_max or shortest_length(manifold)
 
     def law(self, manifold):
         """Along shot geodesics."""
@@ -220,19 +221,14 @@ class Pairs(AbstractRecipe):
 
 
 @functools.lru_cache(maxsize=16)
-def _shortest(manifold):
-    """The length up to which geodesics are shortest."""
-    return shortest_radius(manifold, jr.key(2))
-
-
-@functools.lru_cache(maxsize=16)
 def _latest(manifold, radius, last):
     """The time up to which the law is good: by its own residual, and within shortest geodesics."""
     last = min(last, last_of_law(radius))
     certificate = certify_law(GeodesicLaw(manifold), last, key=jr.key(1))
     times = np.geomspace(certificate.times[0], certificate.times[-1], 100)
-    good = [t for t in times if certificate.estimate(t) <= _HANDED]
-    return float(f"{max(good, default=times[0]):.2g}")
+    found = max((t for t in times if certificate.estimate(t) <= _HANDED), default=times[0])
+    digit = 10.0 ** (math.floor(math.log10(found)) - 1)
+    return float(f"{math.floor(found / digit) * digit:.2g}")  # rounded down: later is not known
 
 
 def _kinds(manifold):
@@ -293,7 +289,8 @@ def pairs(
         t0: where the network takes over from the law along geodesics; by default found from what
             the law leaves of the heat equation, and from `r_max`.
         t1: end of the solved interval; by default five over a guess of the first eigenvalue, and
-            without one, until the kernel is three times as wide as where its sources are.
+            without one, until the kernel is about three times as wide as where its
+            sources are, or twice t0.
         r_max: the length up to which geodesics are shortest; by default found by shooting.
         points: collocation points of a round.
         steps: Levenberg-Marquardt steps of a round.
