@@ -68,6 +68,9 @@ def resumable(
         if str(seed) not in done:
             done[str(seed)] = once(name, seed, method)
             write_json(path, report)
+            # Every fit compiles its own programs; after some seventy of them a process may have no
+            # room for more.
+            jax.clear_caches()
     return report
 
 
