@@ -18,7 +18,7 @@ from ..heat import AbstractHeatKernel
 from ..manifolds import AbstractManifold, AbstractSymmetricSpace
 from ..solutions import AbstractSolution
 
-REVISION = 6
+REVISION = 7
 """Raised when a solver changes what it finds: what was kept before is solved again."""
 
 
