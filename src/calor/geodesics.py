@@ -146,11 +146,12 @@ class GeodesicLaw(AbstractHeatKernel):
             x, jacobian, log_distortion = self._shot(x0, basis, v, self._steps())
             c = (manifold.scalar_curvature(x) + curvature_there) / 12
             metric = jacobian.T @ manifold._metric(x) @ jacobian
-            return jnp.stack([t * c - log_distortion / 2, c, log_distortion]), metric
+            values = jnp.stack([t * c - log_distortion / 2, c, log_distortion])
+            return values, (values, metric)
 
         def flux(v):
             """D G^{-1} d psi, whose divergence over D is the Laplacian."""
-            (slopes, _), (values, metric) = jax.jacfwd(lambda v: (parts(v),) * 2, has_aux=True)(v)
+            slopes, (values, metric) = jax.jacfwd(parts, has_aux=True)(v)
             raised = solve_positive(metric, slopes[0])
             return jnp.exp(values[2]) * raised, (values, slopes, raised @ slopes[0])
 
