@@ -87,6 +87,7 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
 
         return counted
 
+    monkeypatch.setattr(training, "_CALL", 0.0)  # a call for every step
     whole, history = run()
     calls = []
     monkeypatch.setattr(training, "_advance", stop(stopped, calls))
@@ -124,6 +125,7 @@ def test_noise_that_takes_long_is_drawn_once_for_many_steps(monkeypatch):
 @pytest.mark.parametrize(("where", "number"), [("_advance", 20), ("_validated", 2)])
 def test_an_interrupted_fit_goes_on_to_the_same_result(where, number, tmp_path, monkeypatch):
     data, path = points_of(SPHERE, 200), tmp_path / "fit.partial"
+    monkeypatch.setattr(training, "_CALL", 0.0)  # a call for every step
     whole = fit(data)
     original, calls = getattr(training, where), []
 
@@ -213,21 +215,32 @@ def test_scales_follow_the_data_in_many_dimensions():
     assert find_scales(calor.Euclidean(2), small, None, None, "fit").t_min < 1e-9
 
 
-@pytest.mark.slow
 def test_nothing_is_compiled_after_the_first_step(monkeypatch):
-    compiled = []
-    stepper = training._stepper
+    traced, step = [], training._step
+    monkeypatch.setattr(training, "_step", lambda *inputs: traced.append(1) or step(*inputs))
+    counts, advance = [], training._advance
+    monkeypatch.setattr(
+        training, "_advance", lambda *inputs: counts.append(int(inputs[-1])) or advance(*inputs)
+    )
+    settings = calor.Training(steps=97, batch=3, validate_every=50, reuse=3)
+    line, key = Line(jnp.zeros(2)), jr.key(0)
+    training.train(line, Squares(), Squares(), (jnp.ones(1),), settings, key, title="", identity={})
+    assert sum(counts) == 97
+    assert max(counts) > 1  # of so small a network several steps at once, up to a pool's twelve
+    assert len(traced) == 1
 
-    def counting(transform, loss, rest, settings):
-        def counted(model, data, key):
-            compiled.append(1)  # runs while tracing only
-            return loss(model, data, key)
 
-        return stepper(transform, counted, rest, settings)
-
-    monkeypatch.setattr(training, "_stepper", counting)
-    fit(points_of(SPHERE, 100))
-    assert len(compiled) == 1
+def test_how_many_steps_are_made_at_once_does_not_matter(monkeypatch):
+    settings, found = calor.Training(steps=40, batch=4, validate_every=20), []
+    for seconds in (0.0, 100.0):
+        monkeypatch.setattr(training, "_CALL", seconds)
+        line, key = Line(jnp.zeros(2)), jr.key(0)
+        data = (jnp.ones(1),)
+        found.append(
+            training.train(line, Squares(), Squares(), data, settings, key, title="", identity={})
+        )
+    np.testing.assert_array_equal(found[0][0].network, found[1][0].network)
+    np.testing.assert_array_equal(found[0][1].losses, found[1][1].losses)
 
 
 @pytest.mark.parametrize(

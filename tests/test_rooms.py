@@ -11,7 +11,7 @@ import calor
 SOURCE = Path(calor.__file__).parent
 ROOMS = {
     "Ground": """__init__ _atomic _checks _numerics _types calculus chebyshev files levenberg
-        metrics mixture networks parametrix permanents polynomials regression training""",
+        metrics mixture networks parametrix permanents polynomials regression rows training""",
     "Geometry": "manifolds names sampling tables",
     "Equation": "heat exact shorttime geodesics matchings",
     "Kernel": """solutions pairs cloud_solutions collocation recipes certificate learned solver

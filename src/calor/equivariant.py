@@ -33,6 +33,7 @@ from .data import Prepared, Scales
 from .manifolds import PointCloud
 from .networks import Dense, Fixed, dense
 from .prior import AbstractPrior
+from .rows import product
 from .score import AbstractScore, frame_size
 
 # Messages are summed and divided by this.
@@ -63,16 +64,22 @@ class Layer(eqx.Module):
         gaps = places[:, None] - places
         squared = jnp.sum(gaps**2, axis=-1)
         lengths = jnp.stack([jnp.log1p(squared), jnp.log1p(start)], axis=-1)
-        inner = self.own(hidden)[:, None] + self.other(hidden) + self.lengths(lengths)
-        messages = jax.nn.silu(self.message(jax.nn.silu(inner)))
-        weights = pairs * jax.nn.sigmoid(self.attention(messages)[..., 0])
+        inner = _rows(self.own, hidden)[:, None] + _rows(self.other, hidden)
+        inner = jax.nn.silu(inner + _rows(self.lengths, lengths))
+        messages = jax.nn.silu(_rows(self.message, inner))
+        weights = pairs * jax.nn.sigmoid(_rows(self.attention, messages)[..., 0])
         received = jnp.einsum("ij,ijd->id", weights, messages) / _SHARE
-        change = jax.nn.silu(self.first(jnp.concatenate([hidden, received], axis=-1)))
+        change = jax.nn.silu(_rows(self.first, jnp.concatenate([hidden, received], axis=-1)))
         # The length of a gap is not smooth at zero, where the gap is.
         scaled = gaps / (1 + safe_sqrt(squared)[..., None])
-        strength = pairs * self.pull(messages)[..., 0]
+        strength = pairs * _rows(self.pull, messages)[..., 0]
         moved = places + jnp.einsum("ij,ijc->ic", strength, scaled) / _SHARE
-        return hidden + self.second(change), moved
+        return hidden + _rows(self.second, change), moved
+
+
+def _rows(affine, x):
+    """An affine map of every row."""
+    return product(x, affine.weight) + affine.bias
 
 
 def _layer(key, width):

@@ -30,6 +30,10 @@ _SAVE_EVERY = 30.0
 # A pool has examples for so many batches, so that few are seen twice in a row.
 _POOL = 4
 
+# Steps are made in one call for about this long, in seconds: of a small network a call by itself
+# takes as long as a step.
+_CALL = 0.3
+
 
 class Loss(Protocol):
     """What is minimized."""
@@ -103,7 +107,8 @@ class History(eqx.Module):
     @staticmethod
     def empty(rows: int) -> "History":
         """A history with so many rows to fill."""
-        losses, validations, seconds = (jnp.full(rows, jnp.nan) for _ in range(3))
+        # Of a stated type: where it changes later, a step would be compiled again.
+        losses, validations, seconds = (jnp.full(rows, jnp.nan, float) for _ in range(3))
         steps, kept = jnp.zeros(rows, int), jnp.zeros(rows, bool)
         return History(steps, losses, validations, seconds, kept)
 
@@ -221,7 +226,7 @@ def train(
         parameters,
         parameters,
         parameters,
-        jnp.full(len(validate), jnp.inf),
+        jnp.full(len(validate), jnp.inf, float),
         transform.init(parameters),
         History.empty(rows),
         jnp.zeros(()),
@@ -234,6 +239,7 @@ def train(
     # The steps that a pool serves; without one each step draws for itself.
     reuse = settings.reuse or 1
     serves = _POOL * reuse if reuse > 1 else 0
+    at_once = _AtOnce()
     bar = tqdm(
         total=settings.steps,
         initial=number,
@@ -263,9 +269,12 @@ def train(
                     key_pool = jr.fold_in(jr.fold_in(key, settings.steps), number // serves)
                     pool = _fill(data, key_pool, loss, settings)
                 inputs = pool if serves else data
-                state = _advance(state, inputs, jr.fold_in(key, number), rest, loss, settings)
-                number += 1
-                bar.update()
+                count = at_once.begin(_due(number, settings, serves))
+                state = _advance(state, inputs, key, rest, loss, settings, jnp.asarray(count))
+                jax.block_until_ready(state.step)
+                at_once.end()
+                number += count
+                bar.update(count)
                 if resume is not None and time.monotonic() - saved > _SAVE_EVERY:
                     files.save_state(resume, state, identity)
                     saved = time.monotonic()
@@ -285,12 +294,44 @@ def _fill(data, key, loss, settings):
     return loss.draw(data, _POOL * settings.batch, key)
 
 
+def _due(number, settings, serves):
+    """The steps until a validation, a new pool or the end."""
+    periods = [settings.validate_every] + [serves] * (serves > 0)
+    return min(settings.steps - number, *(period - number % period for period in periods))
+
+
+class _AtOnce:
+    """How many steps to make in one call; what they do does not depend on it."""
+
+    def __init__(self):
+        """One at first, which compiles."""
+        self._most, self._count, self._begun = 1, 0, 0.0
+
+    def begin(self, due):
+        """The steps of the next call, at most those that are due."""
+        self._count, self._begun = min(self._most, due), time.monotonic()
+        return self._count
+
+    def end(self):
+        """Twice as many the next time, if that will not be too long."""
+        took = (time.monotonic() - self._begun) / self._count
+        self._most = max(1, min(2 * self._most, int(_CALL / max(took, 1e-9))))
+
+
 @eqx.filter_jit
-def _advance(state, inputs, key, rest, loss, settings):
-    """One step, on examples of a pool or drawn from data.
+def _advance(state, inputs, key, rest, loss, settings, count):
+    """So many steps, on examples of a pool or drawn from data.
 
     Everything is an argument, so that fits of the same shape share it compiled.
     """
+
+    def step(_, state):
+        return _step(state, inputs, jr.fold_in(key, state.step), rest, loss, settings)
+
+    return jax.lax.fori_loop(0, count, step, state)
+
+
+def _step(state, inputs, key, rest, loss, settings):
     if (settings.reuse or 1) > 1:
         count = len(jax.tree.leaves(inputs)[0])
         chosen = jr.randint(key, (settings.batch,), 0, count)
