@@ -1,6 +1,6 @@
 r"""Products of many rows with one matrix, written so that training them is fast.
 
-In a network of a cloud, x has a row for every pair of points and, under `jax.vmap`, for every cloud:
+In a network of a cloud, x has a row for every pair of points and, under `jax.vmap`, of every cloud:
 
     y = x W,     x (..., i),   W (i, o),         dL/dW = sum over all rows of  x^T dL/dy.
 
@@ -11,6 +11,7 @@ product; over one axis it does not.  So this is a primitive of its own, whose le
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
@@ -39,9 +40,7 @@ def _batched(arguments, axes):
 
 
 _product.def_impl(jax.jit(_computed))
-_product.def_abstract_eval(
-    lambda x, weight: jax.core.ShapedArray((*x.shape[:-1], weight.shape[1]), x.dtype)
-)
+_product.def_abstract_eval(lambda x, weight: ShapedArray((*x.shape[:-1], weight.shape[1]), x.dtype))
 mlir.register_lowering(_product, mlir.lower_fun(_computed, multiple_results=False))
 batching.primitive_batchers[_product] = _batched
 ad.defbilinear(
