@@ -165,11 +165,24 @@ def _uncentred(manifold, points, centre):
     return jax.vmap(lambda x: manifold.from_origin(x, centre))(points)
 
 
-def split(key: Key, count: int, fraction: float) -> tuple[Array, Array]:
-    """Indices of a training part and of a validation part, both not empty."""
-    order = jr.permutation(key, count)
-    held = min(max(1, round(fraction * count)), count - 1)
-    return order[held:], order[:held]
+def split(key: Key, groups: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a training part and of a validation part, both not empty, that share no group.
+
+    Args:
+        key: a random key.
+        groups: the number of the group of each row.
+        fraction: of the rows in the validation part, as nearly as groups allow.
+    """
+    each, sizes = np.unique(groups, return_counts=True)
+    order = np.asarray(jr.permutation(key, len(each)))
+    missed = np.abs(np.cumsum(sizes[order]) - round(fraction * len(groups)))
+    held = order[: min(int(np.argmin(missed)) + 1, len(each) - 1)]
+    place = np.empty(len(each), int)
+    place[order] = np.arange(len(each))
+    # In the order of their groups, which is random.
+    rows = np.argsort(place[np.searchsorted(each, groups)], kind="stable")
+    inside = np.isin(groups[rows], each[held])
+    return rows[~inside], rows[inside]
 
 
 class Prepared(eqx.Module):
@@ -181,6 +194,9 @@ class Prepared(eqx.Module):
     held_features: Float[Array, "m c"]
     encoder: Condition | None
     centre: np.ndarray | None
+    groups: np.ndarray | None = None
+    """The number of the group of each point, if they were given."""
+    held_groups: np.ndarray | None = None
     taken: bool = eqx.field(static=True, default=False)
     """Whether the validation part was taken from the data, not given by itself."""
 
@@ -193,8 +209,11 @@ def prepare(
     key: Key,
     owner: str,
     centre: bool = True,
+    groups: Any = None,
 ) -> Prepared:
     """Check the data once, encode the conditions, and put a validation part aside.
+
+    Groups of points stay together: they are in the training part or in the validation part.
 
     Where isometries take any point to the origin, the Frechet mean of the training part is taken
     there: densities do not change, and a network sees points near the origin.
@@ -211,15 +230,19 @@ def prepare(
                 f"{owner}: got {len(np.asarray(condition))} conditions for {len(points)} points."
             )
         features = encoder(condition, len(points), owner)
+    numbers = None if groups is None else _numbered(groups, len(points), owner)
     if isinstance(validation, int | float | np.number):
         if not 0 < validation < 1:
             raise ValueError(
                 f"{owner}: validation must be a fraction between 0 and 1, or points, got "
                 f"{validation!r}."
             )
-        first, second = map(np.asarray, split(key, len(points), float(validation)))
+        alone = np.arange(len(points)) if numbers is None else numbers
+        first, second = split(key, alone, float(validation))
         parts = points[first], features[first], points[second], features[second]
-        return _around_mean(manifold, Prepared(*parts, encoder, None, taken=True), moves, owner)
+        together = (None, None) if numbers is None else (numbers[first], numbers[second])
+        prepared = Prepared(*parts, encoder, None, *together, taken=True)
+        return _around_mean(manifold, prepared, moves, owner)
     held_condition = None
     if isinstance(validation, tuple) and len(validation) == 2:
         validation, held_condition = validation
@@ -232,7 +255,28 @@ def prepare(
             )
         held_features = encoder(held_condition, len(held), owner)
     parts = points, features, held, held_features
-    return _around_mean(manifold, Prepared(*parts, encoder, None), moves, owner)
+    return _around_mean(manifold, Prepared(*parts, encoder, None, numbers), moves, owner)
+
+
+def _numbered(groups, count, owner):
+    """Groups as numbers from zero."""
+    values = np.asarray(groups)
+    if values.dtype == object:
+        values = np.asarray(values.tolist())
+    if values.ndim != 1 or len(values) != count or values.dtype.kind not in "iufbUS":
+        raise ValueError(
+            f"{owner}: groups must name one group for each of the {count} points, by numbers or "
+            f"strings, got an array of {values.dtype} of shape {values.shape}."
+        )
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise ValueError(f"{owner}: groups has NaN in row {int(np.argmax(np.isnan(values)))}.")
+    names, numbers = np.unique(values, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError(
+            f"{owner}: all points are of one group, {names[0]!r}; at least two are needed to put "
+            "one aside. Leave groups out, or give validation points of their own."
+        )
+    return numbers
 
 
 def _doubled_points(manifold, data, owner, name, at_least=1):

@@ -113,6 +113,7 @@ def fit(
     data: Points,
     *,
     condition: Any = None,
+    groups: Any = None,
     key: Key,
     validation: float | Any = 0.1,
     score: type[AbstractScore] = TangentScore,
@@ -133,6 +134,9 @@ def fit(
         kernel: a heat kernel, from `calor.heat_kernel` or `calor.solve`; it gives the noise.
         data: points of its manifold along the first axis.
         condition: numbers (n,) or (n, c), or labels (n,), that come with each point.
+        groups: names of what points belong to, such as a recording or a place, if new points will
+            come from others: whole groups are put aside, and on SPD(n) the first guess is how well
+            a group is predicted by all others.
         key: a random key.
         validation: the fraction of the data to put aside for early stopping and for the weights of
             the stops; or a pair (points, conditions), or points alone.
@@ -165,6 +169,7 @@ def fit(
         kernel,
         data,
         condition,
+        groups,
         validation,
         choices,
         key,

@@ -68,6 +68,7 @@ def fit_model(
     kernel: AbstractHeatKernel,
     data: Points,
     condition: Any,
+    groups: Any,
     validation: Any,
     choices: Choices,
     key: Key,
@@ -82,6 +83,7 @@ def fit_model(
         kernel: gives noise and prior.
         data: points.
         condition: of the points.
+        groups: that points belong to.
         validation: a fraction, or points, or a pair of points and conditions.
         choices: everything else.
         key: a random key.
@@ -96,7 +98,8 @@ def fit_model(
     if training.reuse is None:
         training = dataclasses.replace(training, reuse=manifold.noise_reuse())
     key_split, key_start, key_train, key_check = jr.split(random_key(key, owner), 4)
-    prepared = prepare(manifold, data, condition, validation, key_split, owner, choices.centred)
+    given = condition, validation, key_split, owner, choices.centred, groups
+    prepared = prepare(manifold, data, *given)
     given = choices.t_min, choices.t1
     # In many dimensions a likelihood is an estimate that takes long.
     by_likelihood = network.judge == "likelihood" and manifold.dim <= EXACT_DIVERGENCE
@@ -146,6 +149,7 @@ def fit_model(
         key_train,
         title=f"{owner} on {manifold}",
         identity=record,
+        is_guess=gaussian is not None,
         progress=choices.progress,
         resume=choices.resume,
     )

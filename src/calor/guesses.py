@@ -32,8 +32,9 @@ def find_gaussian(
 
     Without conditions its mean is zero, so there is none if the data were not centred either.
     Features are followed by the places that they predict and, if they are numbers, by logarithms of
-    how wide the law is; those of the data by what all other rows predict for them.  A validation
-    part that was taken from the data predicts too, and does not count in the covariance.
+    how wide the law is; those of the data by what all other rows, or all other groups, predict for
+    them.  A validation part that was taken from the data predicts too, and does not count in the
+    covariance.
     """
     if not (has_chart(manifold) if chosen is None else chosen):
         return prepared, None
@@ -51,21 +52,23 @@ def find_gaussian(
         return prepared, None
     places = np.asarray(embedded(manifold, prepared.points), np.float64)
     encoder, count = prepared.encoder, len(places)
+    groups = prepared.groups
     if encoder is None:
-        return prepared, fit_gaussian(places, None)
+        return prepared, fit_gaussian(places, None, groups)
     rows = np.asarray(prepared.features, np.float64)
     if prepared.taken:
         places = np.concatenate([places, embedded(manifold, prepared.held_out)])
         rows = np.concatenate([rows, prepared.held_features])
+        groups = None if groups is None else np.concatenate([groups, prepared.held_groups])
     regress = regress_on_labels if encoder.labels else regress_on_numbers
-    regression, told = regress(rows, places)
+    regression, told = regress(rows, places, groups)
     residuals = places - told
-    labels = np.argmax(rows[:count], axis=1) if encoder.labels else None
-    law = fit_gaussian(residuals[:count], labels)
+    labels = rows[:count] if encoder.labels else None
+    law = fit_gaussian(residuals[:count], labels, prepared.groups)
     if isinstance(regression, Regression):
         along = (residuals @ np.asarray(law.vectors[0])) ** 2
         along += _LEAST_SQUARE * np.asarray(law.variances[0])
-        factors, logs = regress_factors(rows, along, regression)
+        factors, logs = regress_factors(rows, along, regression, groups)
         law = Gaussian(law.vectors, law.variances, scaled=True)
         regression, told = regression.beside(factors), np.concatenate([told, logs], axis=1)
     held = told[count:]

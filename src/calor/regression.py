@@ -11,7 +11,9 @@ How far places are off varies with the condition too.  The logarithms of the squ
 are regressed in the same way, with the same lengths.
 
 A model that learns from predictions must not see those that were fitted to the very row: rows of
-the training data are predicted by all others (leave-one-out), which has a closed form.
+the training data are predicted by all others (leave-one-out), which has a closed form.  Rows that
+belong together, such as those of one recording, say more of each other than of new ones: a group is
+predicted by all other groups.
 """
 
 import equinox as eqx
@@ -20,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 # Rows that lengths are found on, and rows that predictions are made from.
 _ROWS_LENGTHS, _ROWS = 700, 2000
@@ -62,33 +64,46 @@ class LabelMeans(eqx.Module):
 
 
 def regress_on_labels(
-    labels: Float[np.ndarray, "n k"], places: Float[np.ndarray, "n d"]
+    labels: Float[np.ndarray, "n k"],
+    places: Float[np.ndarray, "n d"],
+    groups: Int[np.ndarray, " n"] | None = None,
 ) -> tuple[LabelMeans, Float[np.ndarray, "n d"]]:
-    """Means of labels, and what the other rows predict for each.
+    """Means of labels, and what the other rows, or groups, predict for each.
 
     One more row at the mean of all is counted with each label.
 
     Args:
         labels: one-hot.
         places: the data.
+        groups: numbers of the groups of the rows.
     """
     everything = places.mean(axis=0)
     counts, sums = labels.sum(axis=0), labels.T @ places
     means = (sums + everything) / (counts + 1)[:, None]
-    others = (labels @ sums - places + everything) / (labels @ counts)[:, None]
-    return LabelMeans(jnp.asarray(means, jnp.result_type(float))), others
+    found = LabelMeans(jnp.asarray(means, jnp.result_type(float)))
+    if groups is None:
+        return found, (labels @ sums - places + everything) / (labels @ counts)[:, None]
+    others = np.empty_like(places)
+    for group in np.unique(groups):
+        rows = groups == group
+        left = counts - labels[rows].sum(axis=0)
+        rest = (sums - labels[rows].T @ places[rows] + everything) / (left + 1)[:, None]
+        others[rows] = labels[rows] @ rest
+    return found, others
 
 
 def regress_on_numbers(
     rows: Float[np.ndarray, "n c"],
     places: Float[np.ndarray, "n d"],
+    groups: Int[np.ndarray, " n"] | None = None,
     inverse: Float[np.ndarray, " c"] | None = None,
 ) -> tuple[Regression, Float[np.ndarray, "n d"]]:
-    """The posterior mean, and what the other rows predict for each row.
+    """The posterior mean, and what the other rows, or groups, predict for each row.
 
     Args:
         rows: conditions of order one.
         places: the data.
+        groups: numbers of the groups of the rows.
         inverse: one over the lengths, if they were found before.
     """
     dtype = jnp.result_type(float)
@@ -107,18 +122,42 @@ def regress_on_numbers(
     shares = 1 / (np.maximum(spectrum, 0)[:, None] + noises)  # of (K + noise)^-1, by component
     weights = q @ (shares * (q.T @ values))
 
-    predicted = mean + _kernel_matrix(rows * inverse, inside) @ weights @ vectors
-    # (K + noise)^-1 y over the diagonal of (K + noise)^-1 is what a row is off by without itself.
-    off = weights / (q**2 @ shares)
-    predicted[most] = places[most] - off @ vectors
+    if groups is None:
+        predicted = mean + _kernel_matrix(rows * inverse, inside) @ weights @ vectors
+        # (K + noise)^-1 y over the diagonal of (K + noise)^-1 is what a row is off by without
+        # itself.
+        predicted[most] = places[most] - weights / (q**2 @ shares) @ vectors
+    else:
+        predicted = np.empty_like(places)
+        for group in np.unique(groups):
+            left, asked = _without(groups[most] == group, q, shares, weights), groups == group
+            kernel = _kernel_matrix(rows[asked] * inverse, inside)
+            predicted[asked] = mean + kernel @ left @ vectors
     found = (rows[most], inverse, weights @ vectors, mean)
     return Regression(*(jnp.asarray(a, dtype) for a in found)), predicted
 
 
+def _without(rows, q, shares, weights):
+    r"""The weights if some rows are left out, for which they are zero.
+
+    With A = (K + noise)^-1 and w = A y, leaving out the rows B gives w - A_{.B} A_{BB}^-1 w_B.
+    """
+    few = q[rows]
+    taken = np.zeros((len(few), weights.shape[1]))
+    for k, share in enumerate(shares.T):
+        taken[:, k] = np.linalg.solve((few * share) @ few.T, weights[rows, k])
+    left = weights - q @ (shares * (few.T @ taken))
+    left[rows] = 0
+    return left
+
+
 def regress_factors(
-    rows: Float[np.ndarray, "n c"], squares: Float[np.ndarray, "n d"], regression: Regression
+    rows: Float[np.ndarray, "n c"],
+    squares: Float[np.ndarray, "n d"],
+    regression: Regression,
+    groups: Int[np.ndarray, " n"] | None = None,
 ) -> tuple[Regression, Float[np.ndarray, "n d"]]:
-    """Logarithms of factors f of variances, and what the other rows predict of them for each row.
+    """Logarithms of factors f of variances, and what other rows or groups predict of them.
 
     Squares divided by their factors have the mean that the squares have.
 
@@ -126,9 +165,10 @@ def regress_factors(
         rows: conditions of order one.
         squares: of residuals, all positive.
         regression: which left the residuals; its lengths are used.
+        groups: numbers of the groups of the rows.
     """
     inverse = np.asarray(regression.inverse_lengths, np.float64)
-    found, logs = regress_on_numbers(rows, np.log(squares), inverse)
+    found, logs = regress_on_numbers(rows, np.log(squares), groups, inverse)
     shift = np.log(np.mean(squares * np.exp(-logs), axis=0) / np.mean(squares, axis=0))
     mean = found.mean + jnp.asarray(shift, found.mean.dtype)
     return Regression(found.rows, found.inverse_lengths, found.weights, mean), logs + shift

@@ -198,6 +198,7 @@ def train(
     *,
     title: str,
     identity: dict,
+    is_guess: bool = False,
     progress: bool | None = None,
     resume: str | Path | None = None,
 ) -> tuple[Any, History]:
@@ -215,12 +216,13 @@ def train(
         key: a random key.
         title: for the progress bar.
         identity: what an unfinished run must agree with to be continued.
+        is_guess: whether the model is a guess as it is; then it is the first to be validated.
         progress: whether to show a progress bar; by default on a terminal only.
         resume: a file for the state of an unfinished run, as for `calor.solve`.
     """
     parameters, rest = trainable(model)
     transform = optimizer(settings)
-    rows = -(-settings.steps // settings.validate_every)
+    rows = -(-settings.steps // settings.validate_every) + is_guess
     state = State(
         jnp.zeros((), int),
         parameters,
@@ -252,8 +254,9 @@ def train(
     try:
         with bar:
             while True:
-                if number and (number % settings.validate_every == 0 or number == settings.steps):
-                    row = (number - 1) // settings.validate_every
+                is_due = number % settings.validate_every == 0 or number == settings.steps
+                if is_due and (number or is_guess):
+                    row = (number - 1) // settings.validate_every + is_guess
                     if bool(jnp.isnan(state.history.validations[row])):
                         values = validate(eqx.combine(state.averaged, rest))
                         found = float(np.mean(values))

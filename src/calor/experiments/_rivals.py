@@ -7,7 +7,6 @@ import numpy as np
 
 from .. import metrics
 from ..data import prepare, uncentred
-from ..gaussian import fit_gaussian
 from ..guesses import find_gaussian
 from ..manifolds import SPD
 from ..prior import frechet_mean
@@ -51,10 +50,11 @@ def _symmetric(x):
 
 def _gaussian_draws(means, residuals, count, seed):
     """Draws of a Gaussian law around means, its covariance that of the residuals (OAS)."""
-    law = fit_gaussian(residuals, None)
-    vectors, variances = np.asarray(law.vectors[0], float), np.asarray(law.variances[0], float)
-    noise = np.random.default_rng(seed).normal(size=(len(means), count, len(variances)))
-    return means[:, None] + (noise * np.sqrt(variances)) @ vectors.T
+    from sklearn.covariance import oas
+
+    covariance, _ = oas(residuals, assume_centered=True)
+    noise = np.random.default_rng(seed).normal(size=(len(means), count, len(covariance)))
+    return means[:, None] + noise @ metrics.matrix_function(covariance, np.sqrt)
 
 
 def linear_regression(predictors, matrices, asked, count, seed):
@@ -94,10 +94,11 @@ def extra_trees(predictors, matrices, asked, count, seed):
     return chart.outside(predicted[:, None] + residuals[chosen]), chart.outside(predicted)
 
 
-def first_guess(predictors, matrices, asked, count, seed):
+def first_guess(predictors, matrices, asked, count, seed, groups=None):
     """Draws of the Gaussian law that calor's network corrects, without the network."""
     manifold = SPD(matrices.shape[1])
-    prepared = prepare(manifold, matrices, predictors, 0.1, jr.key(seed), "first_guess")
+    given = predictors, 0.1, jr.key(seed), "first_guess"
+    prepared = prepare(manifold, matrices, *given, groups=groups)
     prepared, law = find_gaussian(None, manifold, prepared, "first_guess")
     assert prepared.encoder is not None
     assert law is not None

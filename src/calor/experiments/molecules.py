@@ -71,7 +71,7 @@ class Settings:
             large = CloudNetwork(256, 9)
             name = ("all molecules",)
             return Settings(name, seeds or 3, 29, large, training, 10_000, methods, steps=1000)
-        training = Training(3000, 64, 2e-3, validate_every=500)
+        training = Training(8000, 64, validate_every=1000)
         small = CloudNetwork(64, 4)
         name = ("up to 12 atoms",)
         return Settings(name, seeds or 3, 12, small, training, 500, chosen)
