@@ -230,6 +230,18 @@ def test_nothing_is_compiled_after_the_first_step(monkeypatch):
     assert len(traced) == 1
 
 
+@pytest.mark.parametrize("is_guess", [False, True])
+def test_a_guess_competes_with_what_training_makes_of_it(is_guess):
+    """At the target from the start, and shaken by steps that are far too large."""
+    settings = calor.Training(steps=4, batch=4, learning_rate=5.0, validate_every=2, average=0.0)
+    line, key, data = Line(jnp.array([1.0, 2.0]) + 1e-3), jr.key(0), (jnp.ones(1),)
+    best, history = training.train(
+        line, Squares(), Squares(), data, settings, key, title="", identity={}, is_guess=is_guess
+    )
+    assert history.steps.tolist() == [0, 2, 4][1 - is_guess :]
+    assert np.allclose(best.network, line.network) == is_guess
+
+
 def test_how_many_steps_are_made_at_once_does_not_matter(monkeypatch):
     settings, found = calor.Training(steps=40, batch=4, validate_every=20), []
     for seconds in (0.0, 100.0):

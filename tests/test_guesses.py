@@ -1,0 +1,274 @@
+"""First guesses: regressions, the Gaussian law around them, groups that are left out."""
+
+import json
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from matrices import matrices, random_rotation
+from scipy.stats import multivariate_normal
+from sklearn.covariance import oas
+
+import calor
+from calor import checkpoint, data, gaussian, guesses, regression
+from calor.experiments import _rivals
+
+RNG = np.random.default_rng(0)
+
+
+def test_rows_are_predicted_by_all_others(monkeypatch):
+    """The closed form of leave-one-out against leaving one out."""
+    rows, places = RNG.normal(size=(15, 2)), RNG.normal(size=(15, 3))
+    lengths = np.array([0.7, 0.2])
+    monkeypatch.setattr(regression, "_inverse_lengths", lambda *_: lengths)
+    monkeypatch.setattr(regression, "_noises", lambda spectrum, values: np.full(3, 0.4))
+    found, others = regression.regress_on_numbers(rows, places)
+    mean = places.mean(axis=0)
+    scaled = rows * lengths
+    for i in (0, 7):
+        rest = np.arange(15) != i
+        kernel = regression._kernel_matrix(scaled[rest], scaled[rest]) + 0.4 * np.eye(14)
+        across = regression._kernel_matrix(scaled[i : i + 1], scaled[rest])[0]
+        expected = mean + across @ np.linalg.solve(kernel, places[rest] - mean)
+        np.testing.assert_allclose(others[i], expected, rtol=1e-9)
+    kernel = regression._kernel_matrix(scaled, scaled)
+    expected = mean + kernel @ np.linalg.solve(kernel + 0.4 * np.eye(15), places - mean)
+    predicted = jax.vmap(found)(jnp.asarray(rows, jnp.float32))
+    np.testing.assert_allclose(predicted, expected, atol=1e-5)
+
+
+def test_means_of_labels_without_the_row_itself():
+    labels = np.eye(2)[[0, 0, 0, 1, 1]]
+    places = RNG.normal(size=(5, 2))
+    found, others = regression.regress_on_labels(labels, places)
+    expected = (places[1] + places[2] + places.mean(axis=0)) / 3
+    np.testing.assert_allclose(others[0], expected)
+    expected = (places[3] + places[4] + places.mean(axis=0)) / 3
+    np.testing.assert_allclose(found(jnp.array([0.0, 1.0])), expected, rtol=1e-6)
+
+
+def test_regression_finds_which_number_matters():
+    rows = RNG.normal(size=(120, 3))
+    places = np.stack([np.sin(2 * rows[:, 1]), np.cos(2 * rows[:, 1])], axis=1)
+    places += 0.1 * RNG.normal(size=places.shape)
+    found, others = regression.regress_on_numbers(rows, places)
+    assert np.mean((others - places) ** 2) < 0.05
+    lengths = np.asarray(found.inverse_lengths)
+    assert lengths[1] > 3 * max(lengths[0], lengths[2])
+
+
+def test_gaussian_law_score_and_draws(double):
+    residuals = RNG.normal(size=(400, 3)) * [2.0, 1.0, 0.5]
+    labels = np.arange(400) % 2
+    residuals[labels == 1] *= 3
+    law = gaussian.fit_gaussian(residuals, np.eye(2)[labels])
+    features = jnp.array([0.0, 1.0, 0.3, -0.2, 0.1])
+    z, t = jnp.array([1.0, 2.0, -1.0]), jnp.asarray(0.3)
+    slope = jax.grad(lambda z: law.log_prob(z, 2 * t, features))(z)
+    np.testing.assert_allclose(law.score(z, t, features), slope, rtol=1e-10)
+    draws = jax.vmap(lambda k: law.sample(k, 2 * t, features))(jr.split(jr.key(0), 20000))
+    expected = (residuals[labels == 1].T @ residuals[labels == 1]) / 200 + 0.6 * np.eye(3)
+    np.testing.assert_allclose(np.mean(draws, axis=0), features[2:], atol=0.15)
+    np.testing.assert_allclose(np.diag(np.cov(draws.T)), np.diag(expected), rtol=0.08)
+
+
+def test_gaussian_law_of_told_widths(double):
+    """Score, density and draws where features tell the mean and how wide each direction is."""
+    turn, variances = random_rotation(3), np.array([0.5, 1.0, 2.0])
+    law = gaussian.Gaussian(jnp.asarray(turn)[None], jnp.asarray(variances)[None], scaled=True)
+    mean, factors = np.array([0.3, -0.2, 0.1]), np.array([4.0, 0.25, 1.5])
+    features = jnp.concatenate([jnp.array([9.0, -7.0]), mean, np.log(factors)])
+    z, t = jnp.array([1.0, 2.0, -1.0]), jnp.asarray(0.3)
+    covariance = (turn * variances * factors) @ turn.T + 0.6 * np.eye(3)
+    expected = multivariate_normal(mean, covariance)
+    found = law.log_prob(z, 2 * t, features)
+    np.testing.assert_allclose(found, expected.logpdf(z), rtol=1e-12)
+    slope = jax.grad(lambda z: law.log_prob(z, 2 * t, features))(z)
+    np.testing.assert_allclose(law.score(z, t, features), slope, rtol=1e-10)
+    draws = jax.vmap(lambda k: law.sample(k, 2 * t, features))(jr.split(jr.key(0), 20000))
+    np.testing.assert_allclose(np.mean(draws, axis=0), mean, atol=0.05)
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.08)
+
+
+def test_widths_follow_the_condition():
+    """Places that scatter more for larger numbers, one direction more than the other."""
+    rng = np.random.default_rng(2)
+    rows = rng.uniform(-1, 1, size=(600, 1))
+    deviations = np.exp(rows * [1.0, 0.2])
+    places = 0.1 * deviations * rng.normal(size=(600, 2))
+    mean, others = regression.regress_on_numbers(rows, places, inverse=np.array([1.0]))
+    squares = (places - others) ** 2
+    found, logs = regression.regress_factors(rows, squares, mean)
+    np.testing.assert_allclose(np.mean(squares / np.exp(logs), axis=0), np.mean(squares, axis=0))
+    ends = np.asarray(jax.vmap(found)(jnp.array([[-0.8], [0.8]], jnp.float32)))
+    np.testing.assert_allclose(ends[1] - ends[0], [3.2, 0.64], atol=0.7)
+    high = jnp.array([0.8], jnp.float32)
+    np.testing.assert_allclose(mean.beside(found)(high), [*mean(high), *ends[1]], atol=1e-5)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_held_out_rows_are_told_what_all_others_predict(given):
+    """Unless they were given by themselves: then they are predicted and predict nothing."""
+    manifold, values = calor.SPD(2), matrices(40, 2)
+    numbers = RNG.normal(size=(40, 1))
+    validation = (values[:10], numbers[:10]) if given else 0.25
+    rest = slice(10, None) if given else slice(None)
+    prepared = data.prepare(manifold, values[rest], numbers[rest], validation, jr.key(0), "fit")
+    found, law = guesses.find_gaussian(None, manifold, prepared, "fit")
+    assert law.scaled
+    assert found.encoder.regression.rows.shape == (30 if given else 40, 1)
+    told = np.asarray(found.held_features)
+    assert told.shape == (10, 1 + 3 + 3)
+    predicted = np.asarray(jax.vmap(found.encoder.regression)(prepared.held_features))
+    assert np.allclose(told[:, 1:], predicted, atol=1e-5) == given
+    lowest, highest = law.widths(found.features)
+    assert 0 < lowest < highest
+
+
+def test_matrices_that_are_not_centred_have_no_gaussian_around_the_identity():
+    manifold = calor.SPD(2)
+    prepared = data.prepare(manifold, 9 * matrices(40, 2), None, 0.1, jr.key(0), "fit", False)
+    assert guesses.find_gaussian(None, manifold, prepared, "fit")[1] is None
+    with pytest.raises(ValueError, match="without conditions needs centred=True"):
+        guesses.find_gaussian(True, manifold, prepared, "fit")
+
+
+def test_prior_survives_a_file():
+    law = gaussian.fit_gaussian(RNG.normal(size=(9, 3)), None)
+    law = gaussian.Gaussian(law.vectors, law.variances, scaled=True)
+    prior = gaussian.GaussianPrior(calor.SPD(2), law, jnp.asarray(0.3))
+    arrays = {}
+    code = json.loads(json.dumps(checkpoint._encode(prior, arrays)))
+    again = checkpoint._decode(code, arrays, None)
+    assert eqx.tree_equal(again, prior)
+
+
+def test_shrinkage_is_that_of_the_largest_likelihood_on_rows_left_out():
+    rng = np.random.default_rng(3)
+    truth = np.diag([1.0, 1.0, 2.0, 2.0, 3.0, 30.0])
+    many = rng.normal(size=(20000, 6)) @ np.sqrt(truth)
+    np.testing.assert_allclose(covariances(many)[0], truth, rtol=0.05, atol=0.6)
+    # Heavy tails and few rows: OAS takes them for Gaussian and shrinks too little.
+    gains = []
+    for _ in range(20):
+        tails = rng.normal(size=(1000, 20)) / np.sqrt(rng.gamma(1.5, 1 / 1.5, size=(1000, 1)))
+        tails = tails * np.geomspace(0.5, 2, 20)
+        few, rest = tails[:60], tails[60:]
+        ours, theirs = covariances(few)[0], oas(few, assume_centered=True)[0]
+        np.testing.assert_allclose(np.trace(ours), np.trace(few.T @ few / 60), rtol=1e-5)
+        gains.append(likelihood(rest, ours) - likelihood(rest, theirs))
+    assert np.mean(gains) > 3 * np.std(gains) / np.sqrt(20)
+
+
+def covariances(rows, labels=None, groups=None):
+    law = gaussian.fit_gaussian(rows, labels, groups)
+    vectors, variances = np.asarray(law.vectors, float), np.asarray(law.variances, float)
+    return (vectors * variances[:, None]) @ vectors.transpose(0, 2, 1)
+
+
+def likelihood(rows, covariance):
+    return np.mean(multivariate_normal(np.zeros(len(covariance)), covariance).logpdf(rows))
+
+
+def test_labels_share_a_covariance_unless_they_differ():
+    rng = np.random.default_rng(4)
+    labels = np.eye(3)[np.arange(60) % 2]  # the third label has no rows
+    rows = rng.normal(size=(60, 8))
+    found = covariances(rows, labels)
+    assert found.shape == (3, 8, 8)
+    np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+    assert np.all(np.linalg.eigvalsh(found[2]) > 0)
+    rows[::2] *= 10
+    found = covariances(rows, labels)
+    assert 50 < np.trace(found[0]) / np.trace(found[1]) < 200
+
+
+@pytest.mark.parametrize("rows", [np.zeros((1, 3)), np.zeros((5, 3)), np.ones((1, 3))])
+def test_covariance_of_next_to_nothing(rows):
+    found = covariances(rows)[0]
+    assert np.all(np.isfinite(found))
+    assert np.all(np.linalg.eigvalsh(found) > 0)
+
+
+def test_groups_are_predicted_by_all_others(monkeypatch):
+    """The closed form against leaving a group out, also for rows that predict nothing."""
+    rng = np.random.default_rng(5)
+    rows, places, groups = rng.normal(size=(15, 2)), rng.normal(size=(15, 3)), np.arange(15) % 4
+    lengths = np.array([0.7, 0.2])
+    monkeypatch.setattr(regression, "_inverse_lengths", lambda *_: lengths)
+    monkeypatch.setattr(regression, "_noises", lambda spectrum, values: np.array([0.4, 0.4, 0.4]))
+    monkeypatch.setattr(regression, "_ROWS", 12)
+    chosen = np.sort(np.random.default_rng(0).permutation(15)[:12])
+    _, others = regression.regress_on_numbers(rows, places, groups)
+    mean, scaled = places.mean(axis=0), rows * lengths
+    for group in range(4):
+        rest, own = chosen[groups[chosen] != group], groups == group
+        kernel = regression._kernel_matrix(scaled[rest], scaled[rest]) + 0.4 * np.eye(len(rest))
+        across = regression._kernel_matrix(scaled[own], scaled[rest])
+        expected = mean + across @ np.linalg.solve(kernel, places[rest] - mean)
+        np.testing.assert_allclose(others[own], expected, rtol=1e-8)
+    labels = np.eye(2)[np.arange(15) % 2]
+    _, others = regression.regress_on_labels(labels, places, groups)
+    rest = (groups != 1) & (labels[:, 0] > 0)
+    expected = (places[rest].sum(axis=0) + mean) / (rest.sum() + 1)
+    row = np.flatnonzero((groups == 3) & (labels[:, 1] > 0))[0]
+    rest = (groups != 3) & (labels[:, 1] > 0)
+    expected = (places[rest].sum(axis=0) + mean) / (rest.sum() + 1)
+    np.testing.assert_allclose(others[row], expected)
+
+
+def test_a_guess_is_as_wide_as_groups_differ():
+    """Groups with shifts of their own: the law of a new group has their variance too."""
+    rng = np.random.default_rng(6)
+    groups = np.repeat(np.arange(20), 15)
+    logs = 0.1 * rng.normal(size=(300, 3)) + 0.4 * rng.normal(size=(20, 3))[groups]
+    values = _rivals.metrics.matrix_function(_rivals.from_vectors(logs, 2), np.exp)
+    labels = np.repeat(["a"], 300)
+    manifold, widths = calor.SPD(2), []
+    for given in (None, groups):
+        prepared = data.prepare(manifold, values, labels, 0.1, jr.key(0), "fit", groups=given)
+        told, law = guesses.find_gaussian(None, manifold, prepared, "fit")
+        widths.append(float(jnp.mean(law.variances)))
+    off = np.asarray(told.features)[:, -3:]
+    assert np.ptp(off, axis=0).max() > 0.02  # each group is told what the others predict
+    assert widths[1] > widths[0]
+    np.testing.assert_allclose(widths, 0.17, atol=0.06)
+
+
+def test_groups_are_not_split():
+    groups = np.array(["x", "y", "z", "u", "v"])[np.arange(50) % 5]
+    train, held = data.split(jr.key(0), np.unique(groups, return_inverse=True)[1], 0.3)
+    assert len(held) == 20 or len(held) == 10
+    assert not set(groups[train]) & set(groups[held])
+    assert sorted(np.concatenate([train, held])) == list(range(50))
+    train, held = data.split(jr.key(0), np.arange(40), 0.1)
+    assert (len(train), len(held)) == (36, 4)
+    prepared = data.prepare(
+        calor.Euclidean(1), np.arange(50.0)[:, None], None, 0.2, jr.key(1), "fit", groups=groups
+    )
+    together = groups[np.asarray(prepared.held_out[:, 0], int)]
+    assert len(set(together)) == 1
+    assert len(together) == 10
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (np.zeros(19), "one group for each of the 20 points.*shape \\(19,\\)"),
+        (np.zeros((20, 2)), "shape \\(20, 2\\)"),
+        (np.zeros(20), "all points are of one group, .*0.0.*; at least two"),
+        (np.where(np.arange(20) == 7, np.nan, 1.0), "groups has NaN in row 7"),
+        ([None] * 20, "by numbers or strings"),
+    ],
+)
+def test_groups_at_the_door(groups, message):
+    with pytest.raises(ValueError, match=f"fit: .*{message}"):
+        calor.fit(
+            calor.heat_kernel(calor.Euclidean(2)),
+            RNG.normal(size=(20, 2)),
+            groups=groups,
+            key=jr.key(0),
+        )
