@@ -112,11 +112,13 @@ def test_gaussian_by_class():
     assert 30 < ratio < 200
 
 
-def test_experiments_refuse_what_they_do_not_know():
+def test_experiments_refuse_what_they_do_not_know(capsys):
     with pytest.raises(ValueError, match="taxi: known data sets are random, contiguous"):
         taxi.Settings.of("quick", ["mars"], None)
     with pytest.raises(ValueError, match="eeg: seeds must be at least 1"):
         eeg.Settings.of("quick", None, 0)
+    assert main(["reproduce", "eeg", "--methods", "calor", "magic"]) == 2
+    assert "--methods: known are calor; calor's first guess alone;" in capsys.readouterr().err
     parts = taxi.folds("random", 23)
     assert sorted(np.concatenate(parts)) == list(range(23))
 
@@ -133,21 +135,36 @@ def test_reproduce_quickly(experiment, tmp_path, capsys):
     assert set(results[only[0]]) == set((taxi if experiment == "taxi" else eeg).METHODS)
 
 
-def test_condition_as_an_array_of_the_same_file(tmp_path, monkeypatch):
+def test_condition_and_groups_as_arrays_of_the_same_file(tmp_path, monkeypatch, capsys):
     """`calor fit data.npz --condition predictors` finds points and predictors by themselves."""
     from calor import diffusion
 
     seen = {}
 
-    def fit(kernel, points, *, condition, **more):
-        seen.update(points=points, condition=condition)
+    def fit(kernel, points, *, condition, groups, **more):
+        seen.update(points=points, condition=condition, groups=groups)
         raise ValueError("enough")
 
     monkeypatch.setattr(diffusion, "fit", fit)
     values, predictors = matrices(12, 2), RNG.normal(size=(12, 3))
     file = tmp_path / "data.npz"
-    np.savez(file, predictors=predictors, spd=values)
+    runs = np.repeat(["first", "second"], 6)
+    np.savez(file, predictors=predictors, spd=values, runs=runs, halves=np.full(12, 0.5))
     arguments = ["fit", "--manifold", "spd:2", str(file), "--condition", "predictors"]
-    assert main([*arguments, "--out", str(tmp_path / "a.calor")]) == 2
+    arguments += ["--out", str(tmp_path / "a.calor")]
+    assert main(arguments) == 2
     np.testing.assert_allclose(seen["points"], values)
     np.testing.assert_allclose(seen["condition"], predictors)
+    assert seen["groups"] is None
+    assert main([*arguments, "--groups", "runs"]) == 2
+    np.testing.assert_array_equal(seen["groups"], runs)
+    (tmp_path / "runs.csv").write_text("\n".join(runs))
+    assert main([*arguments, "--groups", str(tmp_path / "runs.csv")]) == 2
+    np.testing.assert_array_equal(seen["groups"], runs)
+    capsys.readouterr()
+    for given, message in (("halves", "not whole numbers"), ("spd", "one label a row")):
+        assert main([*arguments, "--groups", given]) == 2
+        assert message in capsys.readouterr().err
+    (tmp_path / "runs.csv").write_text("\n".join(runs[1:]))
+    assert main([*arguments, "--groups", str(tmp_path / "runs.csv")]) == 2
+    assert "runs.csv has 11 rows" in capsys.readouterr().err

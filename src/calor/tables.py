@@ -92,10 +92,17 @@ def read_condition(
     path = Path(path)
     if not labels:
         return _read(path, array, choose=False)[0]
-    if path.suffix != ".csv":
-        return np.ravel(_read(path, array, choose=False)[0]).astype(int)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
+    if path.suffix != ".csv":
+        found = np.squeeze(_load(path, array))
+        if found.ndim != 1 or found.dtype.kind not in "fiubU":
+            raise TableError(
+                f"{path} must have one label a row, got {found.dtype} of shape {found.shape}"
+            )
+        if found.dtype.kind == "f" and np.any(found != np.floor(found)):
+            raise TableError(f"{path} has labels that are not whole numbers, such as {found[0]:g}")
+        return found if found.dtype.kind == "U" else found.astype(int)
     lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     found = [line for line in lines if line and not line.startswith("#")]
     if any("," in line for line in found):
@@ -148,6 +155,16 @@ def _read(
         raise FileNotFoundError(f"there is no file {path}")
     if path.suffix == ".csv":
         return _read_csv(path, choose)
+    loaded = _load(path, array, shape)
+    if loaded.dtype.kind not in "fiub":
+        raise TableError(f"{path} holds {loaded.dtype}, not real numbers")
+    rows = np.asarray(loaded, float)
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    return rows, lambda row: f"{path}, row {row}"
+
+
+def _load(path, array, shape=None):
+    """An array of a .npy or .npz file, the one whose rows have a shape if none is named."""
     if path.suffix not in (".npy", ".npz"):
         raise TableError(f"{path}: its name must end in .csv, .npy or .npz")
     try:
@@ -166,13 +183,9 @@ def _read(
         if isinstance(error, TableError):
             raise
         raise TableError(f"{path} cannot be read ({error}); it may be damaged") from error
-    if loaded.dtype.kind not in "fiub":
-        raise TableError(f"{path} holds {loaded.dtype}, not real numbers")
     if loaded.ndim == 0 or len(loaded) == 0:
         raise TableError(f"{path} is empty")
-    rows = np.asarray(loaded, float)
-    rows = rows[:, None] if rows.ndim == 1 else rows
-    return rows, lambda row: f"{path}, row {row}"
+    return loaded
 
 
 def _read_csv(path, choose):

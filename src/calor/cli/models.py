@@ -82,6 +82,12 @@ def _add_fit(commands, common):
     )
     fit.add_argument("--flow", action="store_true", help="flow matching instead of diffusion")
     fit.add_argument("--labels", action="store_true", help="the condition is a label, not a number")
+    fit.add_argument(
+        "--groups",
+        metavar="FILE",
+        help="what points belong to, a name each: a file, or an array of the .npz file of points; "
+        "whole groups are put aside",
+    )
     fit.add_argument("--resume", action="store_true", help="go on from FILE.partial")
     _add_columns(fit)
     fit.set_defaults(run=_fit)
@@ -142,6 +148,9 @@ def _fit(options) -> int:
 
         manifold = manifold_named(options.manifold)
         points, condition = _points(options, options.file, manifold, options.labels)
+        groups = None
+        if options.groups:
+            groups = _column(options.groups, options.file, len(points), labels=True)
         if len(points) < 10:
             raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
         run = flow.fit_flow if options.flow else diffusion.fit
@@ -153,6 +162,7 @@ def _fit(options) -> int:
                 kernels.heat_kernel(manifold, options.kernel),
                 points,
                 condition=condition,
+                groups=groups,
                 key=jr.key(options.seed),
                 network=network(width=options.width),
                 training=training.Training(steps=options.steps, batch=options.batch),
@@ -186,13 +196,26 @@ def _fit(options) -> int:
 def _check_tables(options, path):
     """Refuse files that cannot be read before JAX is imported."""
     check_ending(readable(path), _TABLES, "a table of points")
-    if options.condition and not _is_array(options, path):
-        check_ending(readable(Path(options.condition)), _TABLES, "--condition")
+    for option in ("condition", "groups"):
+        name = getattr(options, option, None)
+        if name and not _is_array(name, path):
+            check_ending(readable(Path(name)), _TABLES, f"--{option}")
 
 
-def _is_array(options, path):
-    """Whether the condition is named as an array of the .npz file that holds the points."""
-    return path.suffix == ".npz" and not Path(options.condition).suffix
+def _is_array(name, path):
+    """Whether something is named as an array of the .npz file that holds the points."""
+    return path.suffix == ".npz" and not Path(name).suffix
+
+
+def _column(name, path, count, labels):
+    """Numbers or labels, one row for each point of the file at `path`."""
+    from .. import tables
+
+    file, array = (path, name) if _is_array(name, path) else (Path(name), None)
+    found = tables.read_condition(file, labels=labels, array=array)
+    if len(found) != count:
+        raise InputError(f"{name} has {len(found)} rows, {path} has {count} points")
+    return found
 
 
 def _points(options, path, manifold, labels):
@@ -203,14 +226,7 @@ def _points(options, path, manifold, labels):
     )
     condition = None
     if options.condition:
-        file, array = Path(options.condition), None
-        if _is_array(options, path):
-            file, array = path, options.condition
-        condition = tables.read_condition(file, labels=labels, array=array)
-        if len(condition) != len(points):
-            raise InputError(
-                f"{options.condition} has {len(condition)} rows, {path} has {len(points)} points"
-            )
+        condition = _column(options.condition, path, len(points), labels)
     return points, condition
 
 

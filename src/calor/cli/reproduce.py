@@ -1,5 +1,6 @@
 """`calor reproduce`: the experiments of the paper, beside what was published."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -29,8 +30,9 @@ def add(commands, common):
         "--only",
         nargs="+",
         metavar="NAME",
-        help="some of its data sets; of qm9: some of its methods",
+        help="some of its data sets",
     )
+    reproduce.add_argument("--methods", nargs="+", metavar="NAME", help="some rows of its table")
     reproduce.add_argument("--budget", choices=["quick", "default", "full"], default="default")
     reproduce.add_argument(
         "--seeds", type=positive, help="how many splits (default: by the budget)"
@@ -50,6 +52,12 @@ def _reproduce(options) -> int:
         module = modules.get(options.experiment, options.experiment)
         experiment = import_module(f"..experiments.{module}", __package__)
         settings = experiment.Settings.of(options.budget, options.only, options.seeds)
+        if options.methods:
+            unknown = [name for name in options.methods if name not in experiment.METHODS]
+            if unknown:
+                known = "; ".join(experiment.METHODS)
+                raise InputError(f"--methods: known are {known}; got {unknown[0]!r}")
+            settings = dataclasses.replace(settings, methods=tuple(options.methods))
         options.out.mkdir(parents=True, exist_ok=True)
         report = experiment.run(settings, options.out)
     print(json.dumps(report, indent=2) if options.json else experiment.table(report))

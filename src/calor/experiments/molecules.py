@@ -46,7 +46,7 @@ class Settings:
     network: CloudNetwork
     training: Training
     samples: int
-    methods: tuple[str, ...]
+    methods: tuple[str, ...] = METHODS
     t_min: float = 5e-5
     """Noise of a hundredth of an angstrom."""
     t1: float = 32.0
@@ -56,25 +56,22 @@ class Settings:
 
     @staticmethod
     def of(budget: str, only: Sequence[str] | None, seeds: int | None) -> "Settings":
-        """The settings of a budget: `quick`, `default` or `full`; `only` names methods."""
-        chosen = _report.chosen("qm9", only, METHODS, seeds, "methods")
+        """The settings of a budget, `quick`, `default` or `full`, each with its own molecules."""
+        name = {"quick": "up to 9 atoms", "full": "all molecules"}.get(budget, "up to 12 atoms")
+        names = _report.chosen("qm9", only, (name,), seeds)
         if budget == "quick":
             training = Training(steps=20, batch=16, validate_every=20)
             small = CloudNetwork(16, 2)
-            return Settings(
-                ("up to 9 atoms",), seeds or 1, 9, small, training, 16, chosen, steps=20
-            )
+            return Settings(names, seeds or 1, 9, small, training, 16, steps=20)
         if budget == "full":
             # The paper's denoiser; two million steps of 64 are about EDM's 1100 epochs.
             training = Training(2_000_000, 64, 1e-3, 0.9999, validate_every=10_000, patience=200)
-            methods = tuple(only or (LEARNED, _LABELLED))
+            methods = LEARNED, _LABELLED  # permanents of 29 points are out of reach
             large = CloudNetwork(256, 9)
-            name = ("all molecules",)
-            return Settings(name, seeds or 3, 29, large, training, 10_000, methods, steps=1000)
+            return Settings(names, seeds or 3, 29, large, training, 10_000, methods, steps=1000)
         training = Training(8000, 64, validate_every=1000)
         small = CloudNetwork(64, 4)
-        name = ("up to 12 atoms",)
-        return Settings(name, seeds or 3, 12, small, training, 500, chosen)
+        return Settings(names, seeds or 3, 12, small, training, 500)
 
 
 def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
