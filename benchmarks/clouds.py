@@ -1,12 +1,12 @@
 """Kernels of point clouds: accuracy on molecules, residuals, speed; and the solve that ships.
 
     python benchmarks/clouds.py solve      writes src/calor/solved/cloud.calor
-    python benchmarks/clouds.py accuracy residuals speed
+    python benchmarks/clouds.py accuracy residuals speed steps
 
 Accuracy: relative errors of scores against the exact permanent, mean over clouds of nine atoms of
 QM9, which the network never saw, at draws of Brownian motion, float32.  Residuals: of the log heat
-equation over its largest term, float64, clouds of 19 and 29 atoms.  Results go to
-benchmarks/results/clouds.json.
+equation over its largest term, float64, clouds of 19 and 29 atoms.  Steps: of training, at the
+budgets of `calor reproduce qm9`.  Results go to benchmarks/results/clouds.json.
 """
 
 import json
@@ -24,6 +24,7 @@ from calor import molecules, qm9
 from calor.cloud_solutions import CloudSolution
 from calor.exact.cloud import CloudKernel
 from calor.experiments._report import hardware, today, write_json
+from calor.experiments.molecules import Settings
 from calor.matchings import Bethe, Labelled, Sinkhorn
 
 ROOT = Path(__file__).parents[1]
@@ -84,7 +85,7 @@ def accuracy(n=9, count=128):
     return {"times": TIMES, "n": n, "clouds": len(x0), "relative score error": rows}
 
 
-def residuals(sizes=(19, 29), count=8):
+def residuals(sizes=(19, 29), count=32):
     found = {}
     for n in sizes:
         x0 = np.asarray(atoms(n, count, False), np.float64)
@@ -135,12 +136,40 @@ def speed(batch=128, sizes=(4, 9, 12, 16, 29, 64)):
     return {"batch": batch, "milliseconds": rows}
 
 
+def steps():
+    """Seconds of a step of training, after those that compile."""
+    found = {}
+    for budget, count in (("default", 50), ("full", 2)):
+        settings = Settings.of(budget, None, None)
+        manifold, data = molecules.molecule_space(settings.largest), qm9.load()
+        chosen = data.chosen("train", settings.largest)[:1000]
+        train = molecules.to_clouds(data.molecules(chosen), manifold)
+        for method in ("exact", "pinn", "labelled"):
+            if method == "exact" and settings.largest > 12:
+                continue
+            model = calor.fit(
+                calor.heat_kernel(manifold, method),
+                train,
+                key=jr.key(0),
+                validation=train[:1],
+                network=settings.network,
+                training=calor.Training(2 * count, settings.training.batch, validate_every=count),
+                t_min=settings.t_min,
+                t1=settings.t1,
+            )
+            seconds = float(np.diff(model.history.seconds)[0]) / count
+            found.setdefault(budget, {})[method] = round(seconds, 4)
+            print(budget, method, f"{seconds:.4f} s a step", flush=True)
+    return {"seconds of a step": found}
+
+
 if __name__ == "__main__":
-    asked = sys.argv[1:] or ["accuracy", "residuals", "speed"]
+    asked = sys.argv[1:] or ["accuracy", "residuals", "speed", "steps"]
     if "solve" in asked:
         solve()
     report = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    for name, function in {"accuracy": accuracy, "residuals": residuals, "speed": speed}.items():
+    for function in (accuracy, residuals, speed, steps):
+        name = function.__name__
         if name in asked:
             report[name] = {"date": today(), "hardware": hardware(), **function()}
             write_json(RESULTS, report)

@@ -23,13 +23,14 @@ import numpy as np
 
 import calor
 from calor import datasets
-from calor.data import build_network, find_scales, prepare
-from calor.fitting import Batches
+from calor.data import prepare
+from calor.fitting import Batches, build_network
 from calor.flow import Matching, TangentVelocity
 from calor.forward import Denoising, TimeLaw
 from calor.names import manifold_named
 from calor.networks import trainable
 from calor.prior import Uniform
+from calor.scales import find_scales
 from calor.training import State, _advance, optimizer
 
 FLOW = "flow matching"

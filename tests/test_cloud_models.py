@@ -12,6 +12,7 @@ from calor import data, equivariant
 from calor.equivariant import CloudNetwork, CloudScore, cloud_prior
 from calor.experiments import plane
 from calor.molecules import molecule_space
+from calor.scales import Scales, point_scale
 
 SMALL = CloudNetwork(8, 2)
 
@@ -23,7 +24,7 @@ def clouds_of(manifold, count, key):
 def score_of(manifold, clouds, conditions=0):
     features = jnp.zeros((len(clouds), conditions))
     prepared = data.Prepared(clouds, features, clouds, features, None, None)
-    scales = data.Scales(1e-3, 10.0, 0.1, 1.0)
+    scales = Scales(1e-3, 10.0, 0.1, 1.0)
     return CloudScore(manifold, SMALL.start(manifold, prepared, scales, jr.key(1)))
 
 
@@ -38,7 +39,7 @@ def test_the_score_turns_and_is_relabeled_with_the_cloud(double, centred):
         both = jnp.concatenate([clouds, clouds * jnp.array([-1.0, -1, -1, 1, 1])])
         empty = jnp.zeros((40, 0))
         prepared = data.Prepared(both, empty, both, empty, None, None)
-        scales = data.Scales(1e-3, 10.0, 0.1, 1.0)
+        scales = Scales(1e-3, 10.0, 0.1, 1.0)
         started = network.start(manifold, prepared, scales, jr.key(1))
         field = eqx.filter_jit(CloudScore(manifold, started))
     x = manifold.random_point(jr.key(3))
@@ -169,5 +170,5 @@ def test_energy_distance_tells_laws_apart():
 def test_points_are_scaled_by_their_neighbours():
     manifold = calor.PointCloud(3, 1, smallest=2)
     clouds = jnp.array([[[0.0, 1], [2.0, 1], [5.0, 1]], [[0.0, 1], [2.0, 1], [0.0, 0]]])
-    assert data.point_scale(manifold, clouds) == pytest.approx(2.0)
+    assert point_scale(manifold, clouds) == pytest.approx(2.0)
     assert equivariant.cloud_moments(manifold, clouds, 1)[0][0] == pytest.approx(9 / 5)

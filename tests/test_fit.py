@@ -13,9 +13,9 @@ from test_diffusion import SHORT, SMALL, fitted, points_of
 
 import calor
 from calor import cli, training
-from calor.data import find_scales
 from calor.experiments import earth, rotations
 from calor.networks import trainable
+from calor.scales import find_scales
 
 SPHERE = calor.Sphere(2)
 

@@ -16,8 +16,8 @@ ROOMS = {
     "Equation": "heat exact shorttime geodesics matchings",
     "Kernel": """solutions pairs cloud_solutions collocation recipes certificate learned solver
         spectral""",
-    "Diffusion": """prior score data gaussian guesses forward reverse likelihood models fitting
-        diffusion flow density denoisers equivariant""",
+    "Diffusion": """prior score data scales gaussian guesses forward reverse likelihood models
+        fitting diffusion flow density denoisers equivariant""",
     "Street": """_oracles _public accuracy cache checkpoint cli datasets demo experiments kernels
         molecules plots qm9 sklearn validation""",
 }

@@ -13,6 +13,7 @@ from calor import data, fitting
 from calor.experiments import _rivals
 from calor.manifolds._symmetric import symmetric_sqrt
 from calor.networks import Network
+from calor.scales import find_scales
 from calor.solutions import radial_terms
 from calor.training import Training
 
@@ -85,7 +86,7 @@ def test_wide_data_ask_for_more_centres_where_the_kernel_ends_early():
         lambda v: manifold.exp(manifold.origin(), manifold.tangent(manifold.origin(), v))
     )
     points = points(2 * jr.normal(jr.key(0), (30, 5)))
-    scales = data.find_scales(manifold, points, None, None, "fit", kernel)
+    scales = find_scales(manifold, points, None, None, "fit", kernel)
     assert scales.t1 == 0.5 < scales.wanted
     with pytest.warns(calor.PriorWarning, match=r"up to t1 = 0\.5 only.*centres=64"):
         fitting.make_prior(kernel, points, scales.t1, 1, jr.key(0), "fit", scales.wanted)

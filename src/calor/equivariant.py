@@ -29,11 +29,12 @@ from jaxtyping import Array, Float
 from ._checks import positive_integer
 from ._numerics import safe_sqrt
 from ._types import Key, Scalar
-from .data import Prepared, Scales
+from .data import Prepared
 from .manifolds import PointCloud
 from .networks import Dense, Fixed, dense
 from .prior import AbstractPrior
 from .rows import product
+from .scales import Scales
 from .score import AbstractScore, frame_size
 
 # Messages are summed and divided by this.

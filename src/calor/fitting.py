@@ -17,14 +17,15 @@ from jaxtyping import Array, Float
 
 from ._checks import positive_integer, random_key
 from ._types import Key, Points
-from .data import Prepared, Scales, build_network, find_scales, prepare
+from .data import Prepared, prepare
 from .equivariant import CloudNetwork, cloud_prior
 from .forward import AbstractObjective, TimeLaw, squared_error
 from .gaussian import Gaussian, gaussian_prior
 from .guesses import find_gaussian, find_guess
 from .heat import AbstractHeatKernel, PoorKernelWarning
 from .likelihood import EXACT_DIVERGENCE
-from .manifolds import PointCloud, Submanifold
+from .manifolds import AbstractManifold, PointCloud, Submanifold
+from .mixture import Mixture
 from .models import HeldOutLikelihood, HeldOutLoss, Model, with_weights
 from .networks import Network
 from .prior import (
@@ -35,9 +36,12 @@ from .prior import (
     frechet_mean,
     is_compact,
 )
-from .score import AbstractScore
+from .scales import Scales, find_scales
+from .score import AbstractScore, frame_size
 from .training import History, Training, train
 
+# The dimension up to which a network sees waves by default.
+_MOST_WAVES = 10
 # Stops that are tried, in units of t_min.
 _STOPS = (1.0, 5.0, 50.0, 1000.0)
 
@@ -189,6 +193,33 @@ def _start(
     guess = gaussian or find_guess(network, manifold, prepared, scales, key)
     built = build_network(network, manifold, prepared, scales, field_class, guess, key)
     return field_class(manifold, built, guess)
+
+
+def build_network(
+    network: Network,
+    manifold: AbstractManifold,
+    prepared: Prepared,
+    scales: Scales,
+    field: type[AbstractScore],
+    guess: Mixture | Gaussian | None,
+    key: Key,
+) -> Any:
+    """The network of a field, for the embedded points of a manifold unless it makes its own."""
+    times = scales.t_min, scales.t1
+    own = field.make_network(key, manifold, prepared.features.shape[1], times)
+    if own is not None:
+        return own
+    places = jax.vmap(manifold.embedding)(prepared.points)
+    lengths = scales.finest, scales.coarsest
+    conditions = prepared.features.shape[1] + (frame_size(manifold) if guess is not None else 0)
+    # Compact manifolds are of size one, and late noise fills them however narrow the data are.
+    smallest = 0.1 if is_compact(manifold) else 1e-12
+    if isinstance(guess, Gaussian):  # it tells of directions in which the data are narrow
+        smallest = float(jnp.sqrt(jnp.mean(jnp.var(places, axis=0))))
+    if network.frequencies is None and manifold.dim > _MOST_WAVES:
+        # Waves in random directions do not fill many dimensions.
+        network = dataclasses.replace(network, frequencies=0)
+    return network.build(key, places, lengths, times, conditions, field.outputs(manifold), smallest)
 
 
 def _stops(given, scales, by_likelihood, owner):

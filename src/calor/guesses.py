@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._types import Key
-from .data import Prepared, Scales, embedded
+from .data import Prepared, embedded
 from .gaussian import Gaussian, fit_gaussian, has_chart
 from .manifolds import AbstractManifold
 from .mixture import Mixture, fit_mixture
 from .networks import Network
 from .regression import Regression, regress_factors, regress_on_labels, regress_on_numbers
+from .scales import Scales
 
 # Data points for each Gaussian of a mixture, and the smallest time that its Gaussians stand for, in
 # units of the smallest time of the model: single points are not to be remembered.
@@ -59,7 +60,8 @@ def find_gaussian(
     if prepared.taken:
         places = np.concatenate([places, embedded(manifold, prepared.held_out)])
         rows = np.concatenate([rows, prepared.held_features])
-        groups = None if groups is None else np.concatenate([groups, prepared.held_groups])
+        if groups is not None and prepared.held_groups is not None:
+            groups = np.concatenate([groups, prepared.held_groups])
     regress = regress_on_labels if encoder.labels else regress_on_numbers
     regression, told = regress(rows, places, groups)
     residuals = places - told
