@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from matrices import matrices
 
-from calor import datasets
+from calor import datasets, tables
 from calor.cli import main
-from calor.experiments import _rivals, eeg, taxi
+from calor.experiments import _rivals, eeg, plane, taxi
 
 RNG = np.random.default_rng(0)
 
@@ -112,6 +112,33 @@ def test_gaussian_by_class():
     assert 30 < ratio < 200
 
 
+def test_one_label_in_a_file(tmp_path):
+    np.save(tmp_path / "one.npy", np.array([[2]]))
+    assert tables.read_condition(tmp_path / "one.npy", labels=True).tolist() == [2]
+    for wrong in (np.nan, np.inf, 2.5, 1e20):
+        np.save(tmp_path / "wrong.npy", np.array([1.0, wrong]))
+        with pytest.raises(
+            tables.TableError, match=f"row 1: a label .* got {wrong}".replace("+", ".")
+        ):
+            tables.read_condition(tmp_path / "wrong.npy", labels=True)
+
+
+def test_tables_of_some_methods():
+    report = {"results": {"6": {"labelled": {"0": {"energy_distance": 0.001}}}, "8": {}}}
+    report["results"]["8"] = {"real clouds": {"0": {"energy_distance": 0.002}}}
+    lines = plane.table(report).splitlines()
+    assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == [
+        "real clouds",
+        "–",
+        "2.00 (2.00)",
+    ]
+    run = dict.fromkeys(eeg.COLUMNS, 0.5) | {"seconds": 1.0}
+    report = {"results": {"gestures": {"calor": {"0": run, "1": run}, "real data": {"0": run}}}}
+    found = eeg.table(report)
+    assert "gestures, 2 folds" in found
+    assert "real data (1 of 2)" in found
+
+
 def test_experiments_refuse_what_they_do_not_know(capsys):
     with pytest.raises(ValueError, match="taxi: known data sets are random, contiguous"):
         taxi.Settings.of("quick", ["mars"], None)
@@ -162,7 +189,10 @@ def test_condition_and_groups_as_arrays_of_the_same_file(tmp_path, monkeypatch, 
     assert main([*arguments, "--groups", str(tmp_path / "runs.csv")]) == 2
     np.testing.assert_array_equal(seen["groups"], runs)
     capsys.readouterr()
-    for given, message in (("halves", "not whole numbers"), ("spd", "one label a row")):
+    for given, message in (
+        ("halves", "row 0: a label must be a whole"),
+        ("spd", "one label a row"),
+    ):
         assert main([*arguments, "--groups", given]) == 2
         assert message in capsys.readouterr().err
     (tmp_path / "runs.csv").write_text("\n".join(runs[1:]))

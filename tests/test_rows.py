@@ -41,5 +41,17 @@ def test_other_transformations(transform):
     both(lambda f: lambda *a: jax.jvp(f, a, a), X, WEIGHT)
 
 
+def test_types_and_sizes():
+    half = X.astype(jnp.bfloat16)
+    with jax.numpy_dtype_promotion("standard"):
+        found, expected = jax.jit(product)(half, WEIGHT), half @ WEIGHT
+    assert found.dtype == expected.dtype == jnp.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert product(jnp.zeros((0, 4)), WEIGHT).shape == (0, 2)
+    np.testing.assert_array_equal(product(jnp.zeros((5, 0)), jnp.zeros((0, 2))), np.zeros((5, 2)))
+    with pytest.raises(ValueError, match=r"rows of \(5, 3, 4\) do not fit a matrix of \(3, 2\)"):
+        product(X, WEIGHT[:3])
+
+
 def test_one_row():
     np.testing.assert_allclose(product(X[0, 0], WEIGHT), X[0, 0] @ WEIGHT, rtol=1e-6)

@@ -1,6 +1,7 @@
 """Data at the door: checked once, with the number of the row that is wrong, then trusted."""
 
 import dataclasses
+import warnings
 from typing import Any
 
 import equinox as eqx
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ._types import Key
 from .manifolds import AbstractManifold
@@ -155,23 +156,32 @@ def _uncentred(manifold, points, centre):
     return jax.vmap(lambda x: manifold.from_origin(x, centre))(points)
 
 
-def split(key: Key, groups: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of a training part and of a validation part, both not empty, that share no group.
+def split(key: Key, count: int, fraction: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a training part and of a validation part, both not empty."""
+    order = np.asarray(jr.permutation(key, count))
+    held = min(max(1, round(fraction * count)), count - 1)
+    return order[held:], order[:held]
+
+
+def split_groups(
+    key: Key, groups: Int[np.ndarray, " n"], fraction: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same, with no group in both; the validation part is as large as groups allow.
 
     Args:
         key: a random key.
-        groups: the number of the group of each row.
-        fraction: of the rows in the validation part, as nearly as groups allow.
+        groups: the number of the group of each row, from zero.
+        fraction: of the rows in the validation part, about.
     """
-    each, sizes = np.unique(groups, return_counts=True)
-    order = np.asarray(jr.permutation(key, len(each)))
-    missed = np.abs(np.cumsum(sizes[order]) - round(fraction * len(groups)))
-    held = order[: min(int(np.argmin(missed)) + 1, len(each) - 1)]
-    place = np.empty(len(each), int)
-    place[order] = np.arange(len(each))
-    # In the order of their groups, which is random.
-    rows = np.argsort(place[np.searchsorted(each, groups)], kind="stable")
-    inside = np.isin(groups[rows], each[held])
+    sizes = np.bincount(groups)
+    order, missing, held = np.asarray(jr.permutation(key, len(sizes))), fraction * len(groups), []
+    for group in order:
+        if abs(missing - sizes[group]) < abs(missing):  # it brings the part nearer to its size
+            held.append(group)
+            missing -= sizes[group]
+    held = held[: len(sizes) - 1] or [order[np.argmin(sizes[order])]]
+    rows = np.argsort(np.argsort(order)[groups], kind="stable")  # groups in random order
+    inside = np.isin(groups[rows], held)
     return rows[~inside], rows[inside]
 
 
@@ -184,9 +194,9 @@ class Prepared(eqx.Module):
     held_features: Float[Array, "m c"]
     encoder: Condition | None
     centre: np.ndarray | None
-    groups: np.ndarray | None = None
+    groups: Int[np.ndarray, " n"] | None = None
     """The number of the group of each point, if they were given."""
-    held_groups: np.ndarray | None = None
+    held_groups: Int[np.ndarray, " m"] | None = None
     taken: bool = eqx.field(static=True, default=False)
     """Whether the validation part was taken from the data, not given by itself."""
 
@@ -227,10 +237,14 @@ def prepare(
                 f"{owner}: validation must be a fraction between 0 and 1, or points, got "
                 f"{validation!r}."
             )
-        alone = np.arange(len(points)) if numbers is None else numbers
-        first, second = split(key, alone, float(validation))
+        together = None, None
+        if numbers is None:
+            first, second = split(key, len(points), float(validation))
+        else:
+            first, second = split_groups(key, _several(numbers, groups, owner), float(validation))
+            together = numbers[first], numbers[second]
+        _check_labels(encoder, features[first], features[second], owner)
         parts = points[first], features[first], points[second], features[second]
-        together = (None, None) if numbers is None else (numbers[first], numbers[second])
         prepared = Prepared(*parts, encoder, None, *together, taken=True)
         return _around_mean(manifold, prepared, moves, owner)
     held_condition = None
@@ -250,9 +264,12 @@ def prepare(
 
 def _numbered(groups, count, owner):
     """Groups as numbers from zero."""
-    values = np.asarray(groups)
-    if values.dtype == object:
-        values = np.asarray(values.tolist())
+    try:
+        values = np.asarray(groups)
+        if values.dtype == object:
+            values = np.asarray(values.tolist())
+    except ValueError as error:
+        raise ValueError(f"{owner}: groups must be one name for each point: {error}") from error
     if values.ndim != 1 or len(values) != count or values.dtype.kind not in "iufbUS":
         raise ValueError(
             f"{owner}: groups must name one group for each of the {count} points, by numbers or "
@@ -260,13 +277,31 @@ def _numbered(groups, count, owner):
         )
     if values.dtype.kind == "f" and np.isnan(values).any():
         raise ValueError(f"{owner}: groups has NaN in row {int(np.argmax(np.isnan(values)))}.")
-    names, numbers = np.unique(values, return_inverse=True)
-    if len(names) < 2:
+    return np.unique(values, return_inverse=True)[1]
+
+
+def _several(numbers, groups, owner):
+    """The numbers of groups, if there is one to put aside and one to learn from."""
+    if np.max(numbers) == 0:
         raise ValueError(
-            f"{owner}: all points are of one group, {names[0]!r}; at least two are needed to put "
-            "one aside. Leave groups out, or give validation points of their own."
+            f"{owner}: all points are of one group, {np.ravel(groups)[0]}; at least two are needed "
+            "to put one aside. Leave groups out, or give validation points of their own."
         )
     return numbers
+
+
+def _check_labels(encoder, features, held, owner):
+    """Warn of labels that were put aside altogether."""
+    if encoder is None or not encoder.labels:
+        return
+    missing = np.flatnonzero((np.sum(features, axis=0) == 0) & (np.sum(held, axis=0) > 0))
+    if len(missing):
+        warnings.warn(
+            f"{owner}: the label {encoder.labels[missing[0]]!r} occurs only among the points that "
+            "are put aside, so nothing is learned of it; give validation points of your own, or "
+            "another key.",
+            stacklevel=5,
+        )
 
 
 def _doubled_points(manifold, data, owner, name, at_least=1):

@@ -135,8 +135,8 @@ def fit(
         data: points of its manifold along the first axis.
         condition: numbers (n,) or (n, c), or labels (n,), that come with each point.
         groups: names of what points belong to, such as a recording or a place, if new points will
-            come from others: whole groups are put aside, and on SPD(n) the first guess is how well
-            a group is predicted by all others.
+            come from others: whole groups are put aside, and on SPD(n) the first guess for a group
+            comes from all other groups.
         key: a random key.
         validation: the fraction of the data to put aside for early stopping and for the weights of
             the stops; or a pair (points, conditions), or points alone.

@@ -65,22 +65,22 @@ class Layer(eqx.Module):
         gaps = places[:, None] - places
         squared = jnp.sum(gaps**2, axis=-1)
         lengths = jnp.stack([jnp.log1p(squared), jnp.log1p(start)], axis=-1)
-        inner = _rows(self.own, hidden)[:, None] + _rows(self.other, hidden)
-        inner = jax.nn.silu(inner + _rows(self.lengths, lengths))
-        messages = jax.nn.silu(_rows(self.message, inner))
-        weights = pairs * jax.nn.sigmoid(_rows(self.attention, messages)[..., 0])
+        inner = _affine(self.own, hidden)[:, None] + _affine(self.other, hidden)
+        inner = jax.nn.silu(inner + _affine(self.lengths, lengths))
+        messages = jax.nn.silu(_affine(self.message, inner))
+        weights = pairs * jax.nn.sigmoid(_affine(self.attention, messages)[..., 0])
         received = jnp.einsum("ij,ijd->id", weights, messages) / _SHARE
-        change = jax.nn.silu(_rows(self.first, jnp.concatenate([hidden, received], axis=-1)))
+        change = jax.nn.silu(_affine(self.first, jnp.concatenate([hidden, received], axis=-1)))
         # The length of a gap is not smooth at zero, where the gap is.
         scaled = gaps / (1 + safe_sqrt(squared)[..., None])
-        strength = pairs * _rows(self.pull, messages)[..., 0]
+        strength = pairs * _affine(self.pull, messages)[..., 0]
         moved = places + jnp.einsum("ij,ijc->ic", strength, scaled) / _SHARE
-        return hidden + _rows(self.second, change), moved
+        return hidden + _affine(self.second, change), moved
 
 
-def _rows(affine, x):
-    """An affine map of every row."""
-    return product(x, affine.weight) + affine.bias
+def _affine(layer, x):
+    """The affine map of a layer, of every row."""
+    return product(x, layer.weight) + layer.bias
 
 
 def _layer(key, width):

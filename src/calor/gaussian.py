@@ -31,6 +31,11 @@ from .prior import AbstractPrior
 
 # Draws that tell how much wider than in flat space noise is.
 _DRAWS = 512
+# Which shares of the covariance of all in that of a label, and of a round one in both, are tried,
+# and the parts of the data that are left out in turn to choose.
+_SHARING = (0.0, 0.25, 0.5, 0.75, 1.0)
+_SHRINKING = (0.0, 1e-4, 1e-3, 0.003, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+_FOLDS = 10
 
 
 class Gaussian(eqx.Module):
@@ -114,7 +119,7 @@ def fit_gaussian(
     totals = np.zeros((len(sharing), len(_SHRINKING)))
     for fold in np.unique(folds):
         kept = folds != fold
-        if not kept.any():  # too few rows to leave one out: the least is assumed
+        if not kept.any():  # one row: nothing is known but its length
             totals[-1, -1] = 1.0
             break
         raw = _moments(residuals[kept], own[kept], count)
@@ -128,15 +133,11 @@ def fit_gaussian(
     return Gaussian(jnp.asarray(vectors, dtype), jnp.asarray(variances, dtype))
 
 
-# How much of the covariance of a label is that of all, and of all is round; what is tried.
-_SHARING = (0.0, 0.25, 0.5, 0.75, 1.0)
-_SHRINKING = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0])
-_FOLDS = 10
-
-
 def _folds(groups):
-    """A number for each row, the same for rows of a group."""
+    """A number for each row, the same for rows of a group if there are several."""
     each, numbers = np.unique(groups, return_inverse=True)
+    if len(each) == 1:
+        each = numbers = np.arange(len(groups))
     return (np.random.default_rng(0).permutation(len(each)) % _FOLDS)[numbers]
 
 
@@ -157,7 +158,7 @@ def _spectra(common, each, share):
 def _shrunk(spectrum, common, shrinking):
     """Eigenvalues, all positive."""
     middle = np.trace(common) / len(common)
-    return (1 - shrinking) * np.maximum(spectrum, 0) + shrinking * middle + 1e-9 * middle + 1e-12
+    return (1 - shrinking) * np.maximum(spectrum, 0) + (shrinking + 1e-9) * middle + 1e-12
 
 
 def _log_likelihoods(rows, labels, common, each, share):
@@ -166,7 +167,7 @@ def _log_likelihoods(rows, labels, common, each, share):
     found = np.zeros(len(_SHRINKING))
     for label in np.unique(labels):
         squares = (rows[labels == label] @ vectors[label]) ** 2
-        variances = _shrunk(spectrum[label], common, _SHRINKING[:, None])
+        variances = _shrunk(spectrum[label], common, np.asarray(_SHRINKING)[:, None])
         found -= np.sum(squares.sum(axis=0) / variances, axis=1)
         found -= len(squares) * np.sum(np.log(variances), axis=1)
     return found / 2

@@ -55,6 +55,8 @@ def find_gaussian(
     encoder, count = prepared.encoder, len(places)
     groups = prepared.groups
     if encoder is None:
+        if groups is not None:
+            places = places - regress_on_labels(np.ones((count, 1)), places, groups)[1]
         return prepared, fit_gaussian(places, None, groups)
     rows = np.asarray(prepared.features, np.float64)
     if prepared.taken:

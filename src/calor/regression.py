@@ -81,14 +81,19 @@ def regress_on_labels(
     counts, sums = labels.sum(axis=0), labels.T @ places
     means = (sums + everything) / (counts + 1)[:, None]
     found = LabelMeans(jnp.asarray(means, jnp.result_type(float)))
+    without = (labels @ sums - places + everything) / (labels @ counts)[:, None]
     if groups is None:
-        return found, (labels @ sums - places + everything) / (labels @ counts)[:, None]
+        return found, without
     others = np.empty_like(places)
     for group in np.unique(groups):
         rows = groups == group
-        left = counts - labels[rows].sum(axis=0)
-        rest = (sums - labels[rows].T @ places[rows] + everything) / (left + 1)[:, None]
-        others[rows] = labels[rows] @ rest
+        own, count = labels[rows], counts - labels[rows].sum(axis=0)
+        rest = (sums - own.T @ places[rows] + everything) / (count + 1)[:, None]
+        others[rows] = own @ rest
+    # Of a label that occurs in one group only the others say nothing: the other rows are asked.
+    only = [len(np.unique(groups[labels[:, k] > 0])) == 1 for k in range(labels.shape[1])]
+    alone = labels @ np.asarray(only, float) > 0
+    others[alone] = without[alone]
     return found, others
 
 
@@ -122,33 +127,40 @@ def regress_on_numbers(
     shares = 1 / (np.maximum(spectrum, 0)[:, None] + noises)  # of (K + noise)^-1, by component
     weights = q @ (shares * (q.T @ values))
 
+    predicted = mean + _kernel_matrix(rows * inverse, inside) @ weights @ vectors
     if groups is None:
-        predicted = mean + _kernel_matrix(rows * inverse, inside) @ weights @ vectors
         # (K + noise)^-1 y over the diagonal of (K + noise)^-1 is what a row is off by without
         # itself.
         predicted[most] = places[most] - weights / (q**2 @ shares) @ vectors
     else:
-        predicted = np.empty_like(places)
+        ones = q @ (shares * q.sum(axis=0)[:, None])  # (K + noise)^-1 1, by component
         for group in np.unique(groups):
-            left, asked = _without(groups[most] == group, q, shares, weights), groups == group
-            kernel = _kernel_matrix(rows[asked] * inverse, inside)
-            predicted[asked] = mean + kernel @ left @ vectors
+            own, asked = groups[most] == group, groups == group
+            if asked.all():
+                break  # there are no others
+            # The mean of the others is taken off, not that of all.
+            middle = places[~asked].mean(axis=0)
+            moved = weights + ones * (vectors @ (mean - middle))
+            off, left = _without(own, q, shares, moved)
+            predicted[asked] = (
+                middle + _kernel_matrix(rows[asked] * inverse, inside) @ left @ vectors
+            )
+            predicted[most[own]] = places[most[own]] - off @ vectors
     found = (rows[most], inverse, weights @ vectors, mean)
     return Regression(*(jnp.asarray(a, dtype) for a in found)), predicted
 
 
 def _without(rows, q, shares, weights):
-    r"""The weights if some rows are left out, for which they are zero.
+    r"""How far rows are off if they are left out, and the weights of the others then.
 
-    With A = (K + noise)^-1 and w = A y, leaving out the rows B gives w - A_{.B} A_{BB}^-1 w_B.
+    With A = (K + noise)^-1 and w = A y, the rows B are off by A_BB^-1 w_B, and without them the
+    weights are w - A_{.B} A_BB^-1 w_B, which is zero in B.
     """
     few = q[rows]
-    taken = np.zeros((len(few), weights.shape[1]))
+    off = np.zeros((len(few), weights.shape[1]))
     for k, share in enumerate(shares.T):
-        taken[:, k] = np.linalg.solve((few * share) @ few.T, weights[rows, k])
-    left = weights - q @ (shares * (few.T @ taken))
-    left[rows] = 0
-    return left
+        off[:, k] = np.linalg.solve((few * share) @ few.T, weights[rows, k])
+    return off, weights - q @ (shares * (few.T @ off))
 
 
 def regress_factors(

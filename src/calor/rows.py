@@ -6,8 +6,10 @@ In a network of a cloud, x has a row for every pair of points and, under `jax.vm
 
 XLA sums over several axes by first copying dL/dy transposed, which on a CPU takes as long as the
 product; over one axis it does not.  So this is a primitive of its own, whose leading axes, those of
-`jax.vmap` included, are one axis when it is compiled.  Every transformation of JAX applies to it.
+`jax.vmap` included, are one axis when it is compiled.
 """
+
+import math
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +23,14 @@ _product = Primitive("product_of_rows")
 
 def product(x: Float[Array, "... i"], weight: Float[Array, "i o"]) -> Float[Array, "... o"]:
     """The matrix product, the same as `x @ weight`."""
-    return _product.bind(x, weight)
+    if x.shape[-1] != weight.shape[0]:
+        raise ValueError(f"product: rows of {x.shape} do not fit a matrix of {weight.shape}.")
+    dtype = jnp.result_type(x, weight)
+    return _product.bind(x.astype(dtype), weight.astype(dtype))
 
 
 def _flat(x):
-    return x.reshape(-1, x.shape[-1])
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def _computed(x, weight):

@@ -24,7 +24,7 @@ that the network can tell apart.
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -51,7 +51,9 @@ class AbstractScore(eqx.Module):
     manifold: eqx.AbstractVar[AbstractManifold]
     network: eqx.AbstractVar[Any]
     guess: eqx.AbstractVar[Guess | None]
-    """A law that embedded data look like, if the network corrects one."""
+    """A law that embedded data look like, if the network is told of one."""
+    adds_guess: ClassVar[bool] = False
+    """Whether the field is about the score of the guess as long as the network is not trained."""
 
     @staticmethod
     @abstractmethod
@@ -116,6 +118,7 @@ class TangentScore(AbstractScore):
     manifold: AbstractManifold
     network: FieldNetwork
     guess: Guess | None = None
+    adds_guess: ClassVar[bool] = True
 
     outputs = staticmethod(frame_size)
 

@@ -95,14 +95,19 @@ def read_condition(
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     if path.suffix != ".csv":
-        found = np.squeeze(_load(path, array))
-        if found.ndim != 1 or found.dtype.kind not in "fiubU":
+        found = _load(path, array)
+        if found.size != len(found) or found.dtype.kind not in "fiubU":
             raise TableError(
                 f"{path} must have one label a row, got {found.dtype} of shape {found.shape}"
             )
-        if found.dtype.kind == "f" and np.any(found != np.floor(found)):
-            raise TableError(f"{path} has labels that are not whole numbers, such as {found[0]:g}")
-        return found if found.dtype.kind == "U" else found.astype(int)
+        found = found.ravel()
+        if found.dtype.kind == "U":
+            return found
+        wrong = ~((found == np.floor(found)) & (np.abs(found) < 2**53))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise TableError(f"{path}, row {row}: a label must be a whole number, got {found[row]}")
+        return found.astype(int)
     lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     found = [line for line in lines if line and not line.startswith("#")]
     if any("," in line for line in found):

@@ -241,7 +241,7 @@ def train(
     # The steps that a pool serves; without one each step draws for itself.
     reuse = settings.reuse or 1
     serves = _POOL * reuse if reuse > 1 else 0
-    at_once = _AtOnce()
+    at_once = 1
     bar = tqdm(
         total=settings.steps,
         initial=number,
@@ -260,9 +260,9 @@ def train(
                     if bool(jnp.isnan(state.history.validations[row])):
                         values = validate(eqx.combine(state.averaged, rest))
                         found = float(np.mean(values))
-                        _check_finite(float(state.running_loss), found, number)
+                        _check_finite(state, found)
                         state = _validated(state, row, values, before + time.monotonic() - begun)
-                        shown = f"{float(state.running_loss):.4f}"
+                        shown = f"{float(state.history.losses[row]):.4f}"
                         bar.set_postfix(loss=shown, held_out=f"{-found:.3f}")
                     if _is_stale(state.history, row, settings.patience):
                         break
@@ -272,10 +272,10 @@ def train(
                     key_pool = jr.fold_in(jr.fold_in(key, settings.steps), number // serves)
                     pool = _fill(data, key_pool, loss, settings)
                 inputs = pool if serves else data
-                count = at_once.begin(_due(number, settings, serves))
+                count, called = min(at_once, _due(number, settings, serves)), time.monotonic()
                 state = _advance(state, inputs, key, rest, loss, settings, jnp.asarray(count))
                 jax.block_until_ready(state.step)
-                at_once.end()
+                at_once = _at_once(count, time.monotonic() - called)
                 number += count
                 bar.update(count)
                 if resume is not None and time.monotonic() - saved > _SAVE_EVERY:
@@ -303,22 +303,12 @@ def _due(number, settings, serves):
     return min(settings.steps - number, *(period - number % period for period in periods))
 
 
-class _AtOnce:
-    """How many steps to make in one call; what they do does not depend on it."""
+def _at_once(count, seconds):
+    """The steps of the next call: twice those of the last, if that will not be too long.
 
-    def __init__(self):
-        """One at first, which compiles."""
-        self._most, self._count, self._begun = 1, 0, 0.0
-
-    def begin(self, due):
-        """The steps of the next call, at most those that are due."""
-        self._count, self._begun = min(self._most, due), time.monotonic()
-        return self._count
-
-    def end(self):
-        """Twice as many the next time, if that will not be too long."""
-        took = (time.monotonic() - self._begun) / self._count
-        self._most = max(1, min(2 * self._most, int(_CALL / max(took, 1e-9))))
+    What steps do does not depend on it.
+    """
+    return max(1, min(2 * count, int(_CALL * count / max(seconds, 1e-9))))
 
 
 @eqx.filter_jit
@@ -369,7 +359,7 @@ def _validated(state, row, values, seconds):
         state = eqx.tree_at(lambda s: s.lowest, state, jnp.asarray(values, state.lowest.dtype))
     history = History(
         history.steps.at[row].set(state.step),
-        history.losses.at[row].set(state.running_loss),
+        history.losses.at[row].set(jnp.where(state.step > 0, state.running_loss, jnp.nan)),
         history.validations.at[row].set(found),
         history.seconds.at[row].set(seconds),
         history.kept.at[row].set(is_kept),
@@ -382,9 +372,10 @@ def _is_stale(history, row, patience):
     return row - int(jnp.nanargmin(reached)) >= patience
 
 
-def _check_finite(loss, validation, step):
+def _check_finite(state, validation):
+    step, loss = int(state.step), float(state.running_loss)
     if not (jnp.isfinite(loss) and jnp.isfinite(validation)):
+        what = f"training diverged at step {step}: loss {loss:g}" if step else "before training"
         raise FloatingPointError(
-            f"training diverged at step {step}: loss {loss:g}, validation {validation:g}; "
-            "lower learning_rate or raise t_min."
+            f"{what}, validation {validation:g}; lower learning_rate or raise t_min."
         )

@@ -18,6 +18,7 @@ import numpy as np
 from .._numerics import accurate_dot, safe_norm, safe_sqrt, sinhc, squared_arcsinh
 from ..heat import AbstractHeatKernel, compare_separately
 from ..manifolds import SPD
+from ..manifolds._symmetric import cholesky
 from .hyperbolic import radial_log_prob, radial_pull, radial_sampler
 from .radial import RadialSampler
 
@@ -54,7 +55,7 @@ class SPD2Kernel(AbstractHeatKernel):
         a, b = stretch * first, stretch * second
         tangent = jnp.sqrt(t) * jnp.array([[scale + a, b], [b, scale - a]])
         at_identity = self.manifold._exp(jnp.eye(2, dtype=x0.dtype), tangent)
-        factor = jnp.linalg.cholesky(x0)
+        factor = cholesky(x0)
         return factor @ at_identity @ factor.T
 
     def _compare(self, t, x, sources):

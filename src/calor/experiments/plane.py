@@ -123,6 +123,12 @@ def _once(settings, n, seed, method):
     return result | {"energy_distance": distance}
 
 
+def _cell(values):
+    if not values:
+        return "–"
+    return f"{np.mean(values):.2f} ({', '.join(f'{value:.2f}' for value in values)})"
+
+
 def table(report: dict) -> str:
     """A thousand times the energy distances as a Markdown table."""
     results = report["results"]
@@ -133,6 +139,5 @@ def table(report: dict) -> str:
             for name in results
         ]
         if any(cells):
-            shown = [f"{np.mean(c):.2f} ({', '.join(f'{v:.2f}' for v in c)})" for c in cells if c]
-            rows.append([method, *shown])
+            rows.append([method, *map(_cell, cells)])
     return markdown(["1000 × energy distance", *(f"n = {name}" for name in results)], rows)

@@ -93,7 +93,7 @@ def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
 
     report: dict = {}
     for name in settings.names:
-        left_out = () if name == "random" else SLOWEST
+        left_out = () if name == "random" or settings.methods != METHODS else SLOWEST
         methods = [method for method in settings.methods if method not in left_out]
         plan = Plan([name], settings.seeds, methods)
         report = resumable(out / "taxi.json", identity, plan, once, progress)

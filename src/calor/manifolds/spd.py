@@ -11,18 +11,19 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete, positive_integer
 from .._numerics import coth_remainder, even_features, log_sinhc
 from .._types import Point, Scalar
 from ._symmetric import (
+    cholesky,
     eigenvalues,
     eigh,
     log_eigenvalues,
     log_norm,
     random_rotation,
+    solve_lower,
     symmetric_exp,
     symmetric_log,
     symmetric_sqrt,
@@ -44,18 +45,18 @@ class SPD(AbstractSymmetricSpace):
         self.shape = (n, n)
 
     def _exp(self, x, v):
-        factor = jnp.linalg.cholesky(x)
+        factor = cholesky(x)
         return _congruence(factor, symmetric_exp(_whiten(factor, v)))
 
     def _log(self, x, y):
-        factor = jnp.linalg.cholesky(x)
+        factor = cholesky(x)
         return _congruence(factor, symmetric_log(_whiten(factor, y)))
 
     def _dist(self, x, y):
-        return log_norm(_whiten(jnp.linalg.cholesky(x), y))
+        return log_norm(_whiten(cholesky(x), y))
 
     def _inner(self, x, u, v):
-        factor = jnp.linalg.cholesky(x)
+        factor = cholesky(x)
         return jnp.sum(_whiten(factor, u) * _whiten(factor, v))
 
     def _project(self, x):
@@ -101,7 +102,7 @@ class SPD(AbstractSymmetricSpace):
     def _random_tangent(self, key, x):
         # Diagonal of variance 1, off-diagonal 1/2: a standard Gaussian for the norm tr(S^2).
         noise = _symmetric_part(jr.normal(key, self.shape, x.dtype))
-        return _congruence(jnp.linalg.cholesky(x), noise)
+        return _congruence(cholesky(x), noise)
 
     def frame(self, x: Point) -> Float[Array, "m n n"]:
         """x^(1/2) S x^(1/2) for an orthonormal basis S of the symmetric matrices.
@@ -115,7 +116,7 @@ class SPD(AbstractSymmetricSpace):
 
     def basis(self, x):
         """L S L^T with x = L L^T, which takes no eigendecomposition."""
-        factor = jnp.linalg.cholesky(x)
+        factor = cholesky(x)
         basis = jnp.asarray(_symmetric_basis(self.size), x.dtype)
         return jnp.einsum("ia,mab,jb->mij", factor, basis, factor)
 
@@ -152,7 +153,7 @@ class SPD(AbstractSymmetricSpace):
 
     def kernel_coordinates(self, x, x0):
         """The logarithms r of the eigenvalues of x relative to x0, in increasing order."""
-        return log_eigenvalues(eigenvalues(_whiten(jnp.linalg.cholesky(x0), x)))
+        return log_eigenvalues(eigenvalues(_whiten(cholesky(x0), x)))
 
     def lifted_coordinates(self, x, x0):
         """The lift is the sum of df/dr_i e^{r_i} a_i a_i^T.
@@ -160,7 +161,7 @@ class SPD(AbstractSymmetricSpace):
         With x0 = L L^T, L^-1 x L^-T = Q diag(e^r) Q^T and A = L Q, the unit tangent vector at x
         along which r_i grows is e^{r_i} a_i a_i^T, with a_i the columns of A.
         """
-        factor = jnp.linalg.cholesky(x0)
+        factor = cholesky(x0)
         w, q = eigh(_whiten(factor, x))
         r, columns = log_eigenvalues(w), factor @ q
         return r, lambda slope: (columns * (jnp.exp(r) * slope)) @ columns.T
@@ -202,12 +203,12 @@ class SPD(AbstractSymmetricSpace):
 
     def point_at(self, y, x0, key):
         """L Q diag(e^y) Q^T L^T with x0 = L L^T and a random rotation Q."""
-        columns = jnp.linalg.cholesky(x0) @ random_rotation(key, self.size, x0.dtype)
+        columns = cholesky(x0) @ random_rotation(key, self.size, x0.dtype)
         return _symmetric_part((columns * jnp.exp(y)) @ columns.T)
 
     def relative(self, x, x0):
         """The entries of L^-1 x L^-T, x0 = L L^T."""
-        return _whiten(jnp.linalg.cholesky(x0), x).ravel()
+        return _whiten(cholesky(x0), x).ravel()
 
     def origin(self):
         """The identity."""
@@ -237,8 +238,7 @@ def _coordinates(s):
 
 def _whiten(factor, v):
     """L^-1 V L^-T."""
-    half = solve_triangular(factor, v, lower=True)
-    return _symmetric_part(solve_triangular(factor, half.T, lower=True))
+    return _symmetric_part(solve_lower(factor, solve_lower(factor, v).T))
 
 
 def _congruence(factor, s):
