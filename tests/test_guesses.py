@@ -200,7 +200,7 @@ def test_covariance_of_next_to_nothing(rows):
 
 @pytest.mark.parametrize("most", [12, 15])
 def test_groups_are_predicted_by_all_others(most, monkeypatch):
-    """The closed form against leaving a group out, also for rows and a group that predict nothing."""
+    """The closed form against leaving a group out, also of rows that predict nothing."""
     rng = np.random.default_rng(5)
     rows, places = rng.normal(size=(15, 2)), 1 + rng.normal(size=(15, 3))
     chosen = np.random.default_rng(0).permutation(15)[:most]
