@@ -166,7 +166,7 @@ def split(key: Key, count: int, fraction: float) -> tuple[np.ndarray, np.ndarray
 def split_groups(
     key: Key, groups: Int[np.ndarray, " n"], fraction: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same, with no group in both; the validation part is as large as groups allow.
+    """The same, with no group in both parts, of about the same sizes.
 
     Args:
         key: a random key.

@@ -141,26 +141,23 @@ def regress_on_numbers(
             # The mean of the others is taken off, not that of all.
             middle = places[~asked].mean(axis=0)
             moved = weights + ones * (vectors @ (mean - middle))
-            off, left = _without(own, q, shares, moved)
-            predicted[asked] = (
-                middle + _kernel_matrix(rows[asked] * inverse, inside) @ left @ vectors
-            )
-            predicted[most[own]] = places[most[own]] - off @ vectors
+            left = _without(own, q, shares, moved)
+            kernel = _kernel_matrix(rows[asked] * inverse, inside)
+            predicted[asked] = middle + kernel @ left @ vectors
     found = (rows[most], inverse, weights @ vectors, mean)
     return Regression(*(jnp.asarray(a, dtype) for a in found)), predicted
 
 
 def _without(rows, q, shares, weights):
-    r"""How far rows are off if they are left out, and the weights of the others then.
+    r"""The weights if some rows are left out, for which they are zero.
 
-    With A = (K + noise)^-1 and w = A y, the rows B are off by A_BB^-1 w_B, and without them the
-    weights are w - A_{.B} A_BB^-1 w_B, which is zero in B.
+    With A = (K + noise)^-1 and w = A y, leaving out the rows B gives w - A_{.B} A_BB^-1 w_B.
     """
     few = q[rows]
     off = np.zeros((len(few), weights.shape[1]))
     for k, share in enumerate(shares.T):
         off[:, k] = np.linalg.solve((few * share) @ few.T, weights[rows, k])
-    return off, weights - q @ (shares * (few.T @ off))
+    return weights - q @ (shares * (few.T @ off))
 
 
 def regress_factors(
