@@ -153,7 +153,7 @@ def fit_model(
         key_train,
         title=f"{owner} on {manifold}",
         identity=record,
-        is_guess=field.adds_guess and field.guess is not None,
+        is_guess=field.adds_guess() and field.guess is not None,
         progress=choices.progress,
         resume=choices.resume,
     )

@@ -24,7 +24,7 @@ that the network can tell apart.
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -52,8 +52,6 @@ class AbstractScore(eqx.Module):
     network: eqx.AbstractVar[Any]
     guess: eqx.AbstractVar[Guess | None]
     """A law that embedded data look like, if the network is told of one."""
-    adds_guess: ClassVar[bool] = False
-    """Whether the field is about the score of the guess as long as the network is not trained."""
 
     @staticmethod
     @abstractmethod
@@ -66,6 +64,11 @@ class AbstractScore(eqx.Module):
     ) -> Any:
         """A network of its own from the size of conditions and the first and last time, or None."""
         return None
+
+    @staticmethod
+    def adds_guess() -> bool:
+        """Whether the field is about the score of its guess until the network is trained."""
+        return False
 
     @abstractmethod
     def _field(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
@@ -118,9 +121,13 @@ class TangentScore(AbstractScore):
     manifold: AbstractManifold
     network: FieldNetwork
     guess: Guess | None = None
-    adds_guess: ClassVar[bool] = True
 
     outputs = staticmethod(frame_size)
+
+    @staticmethod
+    def adds_guess():
+        """The guess is added to what the network gives."""
+        return True
 
     def _field(self, t, x, condition):
         rate = self.manifold.spectral_gap()
