@@ -23,7 +23,7 @@ import numpy as np
 from own import CASES
 
 import calor
-from calor.geodesics import geodesic_walk
+from calor.manifolds.walks import geodesic_walk
 
 NAMES = ("torus", "ellipsoid")
 WEIGHTS = np.array([0.3, 0.25, 0.2, 0.15, 0.1])

@@ -21,11 +21,11 @@ import numpy as np
 
 import calor
 from calor import molecules, qm9
-from calor.cloud_solutions import CloudSolution
-from calor.exact.cloud import CloudKernel
-from calor.experiments._report import hardware, today, write_json
+from calor.experiments.experiment import hardware, today, write_json
 from calor.experiments.molecules import Settings
-from calor.matchings import Bethe, Labelled, Sinkhorn
+from calor.heat.clouds.kernel import CloudKernel
+from calor.heat.clouds.matchings import Bethe, Labelled, Sinkhorn
+from calor.solvers.forms.clouds import CloudSolution
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "clouds.json"

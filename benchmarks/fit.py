@@ -23,15 +23,16 @@ import numpy as np
 
 import calor
 from calor import datasets
-from calor.data import prepare
-from calor.fitting import Batches, build_network
-from calor.flow import Matching, TangentVelocity
-from calor.forward import Denoising, TimeLaw
-from calor.names import manifold_named
-from calor.networks import trainable
-from calor.prior import Uniform
-from calor.scales import find_scales
-from calor.training import State, _advance, optimizer
+from calor.data.prepare import prepare
+from calor.manifolds.names import manifold_named
+from calor.models.fit import Batches, build_network
+from calor.models.flow import TangentVelocity
+from calor.models.objectives import Denoising, Matching
+from calor.models.prior import Uniform
+from calor.models.times import TimeLaw, find_scales
+from calor.training.fixed import trainable
+from calor.training.loop import State, _advance
+from calor.training.optimizers import optimizer
 
 FLOW = "flow matching"
 

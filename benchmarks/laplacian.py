@@ -21,7 +21,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import jax.random as jr  # noqa: E402
 
-from calor import calculus  # noqa: E402
+from calor.manifolds import calculus  # noqa: E402
 from calor.manifolds.sphere import Sphere  # noqa: E402
 
 try:

@@ -21,7 +21,7 @@ import jax.random as jr
 import numpy as np
 
 import calor
-from calor.sampling import metropolis_walk
+from calor.heat.chains import metropolis_walk
 
 
 def kernels():

@@ -24,9 +24,10 @@ import jax.random as jr
 import numpy as np
 
 import calor
-from calor.certificate import certify_law
-from calor.geodesics import GeodesicLaw, geodesic_walk
-from calor.spectral import SpectralKernel
+from calor.heat.early.certify import certify_law
+from calor.heat.early.geodesics import GeodesicLaw
+from calor.manifolds.walks import geodesic_walk
+from calor.solvers.spectral.series import SpectralKernel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from descriptions import CASES

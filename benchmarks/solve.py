@@ -22,9 +22,9 @@ import jax.random as jr
 import numpy as np
 
 import calor
-from calor import validation
-from calor.names import manifold_named
-from calor.solutions import RadialSolution, Spreading
+from calor.manifolds.names import manifold_named
+from calor.solvers import check as validation
+from calor.solvers.forms.symmetric import RadialSolution, Spreading
 
 RESULTS = Path(__file__).with_name("solve.json")
 SHIPPED = ("sphere:2", "so3", "spd:2", "spd:3", "spd:10")
@@ -94,7 +94,7 @@ def residuals(kernel, points=1000):
 
 
 def normalized(solution, manifold, t, points):
-    from calor.shorttime import geodesic_random_walk
+    from calor.manifolds.walks import geodesic_random_walk
 
     origin = manifold.origin()
 

@@ -10,7 +10,7 @@ import numpy as np
 from surfaces import Ellipsoid, TorusOfRevolution
 
 import calor
-from calor import calculus
+from calor.manifolds import calculus
 
 
 class Mapped:

@@ -12,7 +12,8 @@ import oracles
 import pytest
 
 import calor
-from calor import _oracles, cli
+from calor import cli
+from calor.experiments import oracles as _oracles
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

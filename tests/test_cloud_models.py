@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import calor
-from calor import data, equivariant
-from calor.equivariant import CloudNetwork, CloudScore, cloud_prior
+from calor.data import prepare as data
+from calor.data.molecules import molecule_space
 from calor.experiments import plane
-from calor.molecules import molecule_space
-from calor.scales import Scales, point_scale
+from calor.models import clouds as equivariant
+from calor.models.clouds import CloudNetwork, CloudScore, cloud_prior
+from calor.models.times import Scales, point_scale
 
 SMALL = CloudNetwork(8, 2)
 
@@ -147,7 +148,7 @@ def test_a_network_for_other_manifolds_is_refused():
 
 
 def test_names_of_clouds():
-    from calor.names import manifold_named, name_of
+    from calor.manifolds.names import manifold_named, name_of
 
     for manifold in (calor.PointCloud(9, 3), calor.PointCloud(7, 2, centred=1), molecule_space()):
         again = manifold_named(name_of(manifold))

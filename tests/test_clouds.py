@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import calor
-from calor import matchings, permanents, recipes
-from calor.cloud_solutions import grown_clouds
-from calor.exact.cloud import CloudKernel
+from calor import matchings, recipes
+from calor.heat.clouds import permanents
+from calor.heat.clouds.kernel import CloudKernel
+from calor.manifolds._grown import grown_clouds
 
 SIZES = (1, 3, 5)
 # Compiled whole: one small compilation for each operation would take longer.

@@ -9,9 +9,9 @@ import pytest
 from matrices import matrices
 
 import calor
-from calor import denoisers
-from calor.networks import Network
-from calor.training import Training
+from calor.models import denoisers
+from calor.models.network import Network
+from calor.training.settings import Training
 
 RNG = np.random.default_rng(0)
 TINY = Training(steps=2, batch=8, validate_every=2)

@@ -8,7 +8,7 @@ import pytest
 from descriptions import CASES
 
 import calor
-from calor.geodesics import geodesic_walk
+from calor.manifolds.walks import geodesic_walk
 
 # Small networks; what they leave is far below what a wrong factor in the equation would.
 SMALL = {"points": 800, "steps": 10, "rounds": 2, "widths": (12, 12)}

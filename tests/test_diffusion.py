@@ -11,14 +11,16 @@ import pytest
 from jax.scipy.special import logsumexp
 
 import calor
-from calor import likelihood
-from calor.diffusion import Diffusion
-from calor.forward import Denoising, TimeLaw, squared_error
-from calor.models import mixture_weights
-from calor.names import manifold_named
-from calor.prior import KernelPrior, Uniform, is_compact
-from calor.score import AbstractScore, learn_condition
-from calor.training import History
+from calor.data.conditions import learn_condition
+from calor.manifolds.names import manifold_named
+from calor.models import likelihood
+from calor.models.diffusion import Diffusion
+from calor.models.fields import AbstractScore
+from calor.models.model import mixture_weights
+from calor.models.objectives import Denoising, squared_error
+from calor.models.prior import KernelPrior, Uniform, is_compact
+from calor.models.times import TimeLaw
+from calor.training.loop import History
 
 SMALL = calor.Network(width=32, depth=2, frequencies=16)
 SHORT = calor.Training(steps=30, batch=128, validate_every=15)

@@ -12,10 +12,12 @@ import pytest
 from test_diffusion import SHORT, SMALL, fitted, points_of
 
 import calor
-from calor import cli, training
+from calor import cli
 from calor.experiments import earth, rotations
-from calor.networks import trainable
-from calor.scales import find_scales
+from calor.models.times import find_scales
+from calor.training import loop as training
+from calor.training.fixed import trainable
+from calor.training.optimizers import optimizer
 
 SPHERE = calor.Sphere(2)
 
@@ -181,7 +183,7 @@ def test_training_is_judged_by_the_likelihood_of_held_out_points():
 
 
 def test_the_learning_rate_rises_and_decays():
-    transform = training.optimizer(calor.Training(steps=100, learning_rate=1e-3))
+    transform = optimizer(calor.Training(steps=100, learning_rate=1e-3))
     weights, gradient = {"w": jnp.ones(3)}, {"w": jnp.ones(3)}
     state, sizes = transform.init(weights), []
     for _ in range(100):

@@ -13,8 +13,11 @@ from scipy.stats import multivariate_normal
 from sklearn.covariance import oas
 
 import calor
-from calor import checkpoint, data, gaussian, guesses, regression
-from calor.experiments import _rivals
+from calor.data import prepare as data
+from calor.experiments import rivals as _rivals
+from calor.models import guesses
+from calor.models.guesses import gaussian, regression
+from calor.store import stored as checkpoint
 
 RNG = np.random.default_rng(0)
 

@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import calor
 import calor.sklearn
-from calor import tables
+from calor.data import tables
 
 SPHERE, SO3 = calor.Sphere(2), calor.SO3()
 PLACES = pd.DataFrame({"name": ["a", "b"], "lon": [0.0, 90.0], "lat": [45.0, 0.0]})

@@ -12,12 +12,13 @@ from test_own_manifold import ellipsoid, sphere
 from test_pairs import untrained
 
 import calor
-from calor import kernels
-from calor.certificate import Certificate, certify_law
-from calor.geodesics import GeodesicLaw, last_of_law
-from calor.heat import log_heat_residual
-from calor.learned import learned_kernel
-from calor.shorttime import SchwingerDeWitt
+from calor.heat.certificate import Certificate
+from calor.heat.early.certify import certify_law
+from calor.heat.early.geodesics import GeodesicLaw, last_of_law
+from calor.heat.early.laws import SchwingerDeWitt
+from calor.heat.equation import log_heat_residual
+from calor.solvers import choose as kernels
+from calor.solvers.solved import learned_kernel
 
 
 @pytest.mark.parametrize("curvature", [1, -1])

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from matrices import matrices
 
-from calor import datasets, tables
+from calor import datasets
 from calor.cli import main
-from calor.experiments import _rivals, eeg, plane, taxi
+from calor.data import tables
+from calor.experiments import eeg, plane, taxi
+from calor.experiments import rivals as _rivals
 
 RNG = np.random.default_rng(0)
 
@@ -164,7 +166,7 @@ def test_reproduce_quickly(experiment, tmp_path, capsys):
 
 def test_condition_and_groups_as_arrays_of_the_same_file(tmp_path, monkeypatch, capsys):
     """`calor fit data.npz --condition predictors` finds points and predictors by themselves."""
-    from calor import diffusion
+    from calor.models import diffusion
 
     seen = {}
 

@@ -8,9 +8,9 @@ import pytest
 from jax.scipy.special import logsumexp
 
 import calor
-from calor.mixture import Mixture, fit_mixture
-from calor.names import manifold_named
-from calor.score import guessed
+from calor.manifolds.names import manifold_named
+from calor.models.fields import guessed
+from calor.models.guesses.mixture import Mixture, fit_mixture
 
 CENTRES = jnp.array([[0.0, 0.0], [2.0, 1.0], [-1.0, 3.0]])
 TIMES = jnp.array([0.1, 0.02, 0.3])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calor import molecules, qm9
-from calor.molecules import Molecule, MoleculeError
+from calor.data.molecules import Molecule, MoleculeError
 
 needs_data = pytest.mark.skipif(
     "CALOR_DATA" not in os.environ, reason="CALOR_DATA is not set: real molecules are read from it"

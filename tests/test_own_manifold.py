@@ -8,10 +8,12 @@ import pytest
 from surfaces import Ellipsoid, TorusOfRevolution
 
 import calor
-from calor import cache, kernels
-from calor.geodesics import GeodesicLaw, geodesic_walk
-from calor.polynomials import orthonormal_polynomials
-from calor.spectral import solve_spectral
+from calor.heat.early.geodesics import GeodesicLaw
+from calor.manifolds.walks import geodesic_walk
+from calor.solvers import cache
+from calor.solvers import choose as kernels
+from calor.solvers.spectral.galerkin import solve_spectral
+from calor.solvers.spectral.polynomials import orthonormal_polynomials
 
 AXES = (0.8, 1.1, 1.4)
 

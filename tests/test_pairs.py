@@ -10,11 +10,12 @@ from surfaces import Ellipsoid
 from test_own_manifold import AXES, affine_invariant, ellipsoid, relative, sphere, torus
 
 import calor
-from calor import geodesics
-from calor.geodesics import shortest_radius
-from calor.pairs import PairForm, PairSolution
-from calor.recipes import Done, _pair_rows, _pairs
-from calor.sampling import effective_size
+from calor.heat.chains import effective_size
+from calor.heat.early import geodesics
+from calor.heat.early.geodesics import shortest_radius
+from calor.solvers.forms import pair_rows as _pair_rows
+from calor.solvers.forms.pairs import PairForm, PairSolution
+from calor.solvers.recipes import Done, _pairs
 
 SPHERE = sphere()
 

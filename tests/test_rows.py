@@ -6,7 +6,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from calor.rows import product
+from calor.training.rows import product
 
 X, WEIGHT, WEIGHTS = (
     jr.normal(key, shape)

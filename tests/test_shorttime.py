@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import calor
-from calor.parametrix import parametrix, parametrix_terms
+from calor.heat.early.parametrix import parametrix, parametrix_terms
 
 
 def test_coefficients_on_the_sphere_are_exact():

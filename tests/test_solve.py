@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 
 import calor
-from calor import recipes, sampling, solver, validation
-from calor.names import manifold_named, name_of
-from calor.shorttime import geodesic_random_walk
-from calor.solutions import radial_terms
+from calor import recipes
+from calor.heat import chains as sampling
+from calor.heat.equation import radial_terms
+from calor.manifolds.names import manifold_named, name_of
+from calor.manifolds.walks import geodesic_random_walk
+from calor.solvers import check as validation
+from calor.solvers import solve as solver
 
 SMALL = recipes.default(points=100, steps=10, rounds=2)
 
@@ -393,7 +396,7 @@ def test_a_failed_write_leaves_the_old_file(small, tmp_path, monkeypatch):
     path = tmp_path / "h2.calor"
     calor.save(path, small)
     before = path.read_bytes()
-    monkeypatch.setattr("calor.files.to_bytes", lambda *a: 1 / 0)
+    monkeypatch.setattr("calor.store.files.to_bytes", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         calor.save(path, small)
     assert path.read_bytes() == before

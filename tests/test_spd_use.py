@@ -9,13 +9,14 @@ from matrices import matrices, random_rotation
 from scipy.stats import multivariate_normal
 
 import calor
-from calor import data, fitting
-from calor.experiments import _rivals
-from calor.manifolds._symmetric import symmetric_sqrt
-from calor.networks import Network
-from calor.scales import find_scales
-from calor.solutions import radial_terms
-from calor.training import Training
+from calor.data import prepare as data
+from calor.experiments import rivals as _rivals
+from calor.heat.equation import radial_terms
+from calor.manifolds._matrices import symmetric_sqrt
+from calor.models import fit as fitting
+from calor.models.network import Network
+from calor.models.times import find_scales
+from calor.training.settings import Training
 
 RNG = np.random.default_rng(0)
 TINY = Training(steps=2, batch=8, validate_every=2)

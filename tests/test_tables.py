@@ -6,7 +6,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import calor
-from calor import tables
+from calor.data import tables
 
 SPHERE, SO3 = calor.Sphere(2), calor.SO3()
 

@@ -14,14 +14,14 @@ except ImportError as error:
         "pip install 'calor[sklearn]'"
     ) from error
 
-from .diffusion import Diffusion, fit
-from .flow import Flow, fit_flow
-from .heat import AbstractHeatKernel
-from .kernels import heat_kernel
+from .heat.kernel import AbstractHeatKernel
 from .manifolds import AbstractManifold
-from .names import manifold_named
-from .networks import Network
-from .training import Training
+from .manifolds.names import manifold_named
+from .models.diffusion import Diffusion, fit
+from .models.flow import Flow, fit_flow
+from .models.network import Network
+from .solvers.choose import heat_kernel
+from .training.settings import Training
 
 
 class DiffusionDensity(DensityMixin, BaseEstimator):

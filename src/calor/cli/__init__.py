@@ -86,3 +86,17 @@ def _parser() -> argparse.ArgumentParser:
     for module in (demo, models, kernels, bench, reproduce, completion):
         module.add(commands, common)
     return parser
+
+
+SEES = (
+    "core",
+    "store",
+    "training",
+    "manifolds",
+    "heat",
+    "solvers",
+    "data",
+    "models",
+    "plots",
+    "experiments",
+)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from .. import _atomic
+from ..store import atomic as _atomic
 
 DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 

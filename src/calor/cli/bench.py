@@ -26,7 +26,7 @@ def add(commands, common):
 def _bench(options) -> int:
     with progress() as show:
         show("starting JAX")
-        from .. import accuracy
+        from ..experiments import accuracy
 
         report = accuracy.measure_all(show)
     print(json.dumps(dataclasses.asdict(report), indent=2) if options.json else report)

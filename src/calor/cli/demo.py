@@ -54,7 +54,7 @@ def _demo(options) -> int:
         os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
     with progress() as show, input_errors():
         show("starting JAX")
-        from .. import demo
+        from ..experiments import airports as demo
 
         report, model, figure = demo.run(demo.QUICK if options.quick else demo.FULL, show)
         picture = io.BytesIO()

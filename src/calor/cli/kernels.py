@@ -81,9 +81,11 @@ def _solve(options) -> int:
     with input_errors():
         import jax.random as jr
 
-        from .. import checkpoint, recipes, solver
         from ..manifolds import PointCloud
-        from ..names import manifold_named
+        from ..manifolds.names import manifold_named
+        from ..solvers import recipes
+        from ..solvers import solve as solver
+        from ..store import stored as checkpoint
 
         manifold = manifold_named(options.manifold)
         own = recipes.clouds if isinstance(manifold, PointCloud) else recipes.default
@@ -123,7 +125,8 @@ def _check(options) -> int:
         show("starting JAX")
         import jax.random as jr
 
-        from .. import checkpoint, validation
+        from ..solvers import check as validation
+        from ..store import stored as checkpoint
 
         kernel = checkpoint.load(options.file)
         if not hasattr(kernel, "certificate"):

@@ -142,9 +142,14 @@ def _fit(options) -> int:
         show("starting JAX")
         import jax.random as jr
 
-        from .. import diffusion, equivariant, flow, kernels, manifolds, networks, training
-        from ..likelihood import EXACT_DIVERGENCE
-        from ..names import manifold_named
+        from .. import manifolds
+        from ..manifolds.names import manifold_named
+        from ..models import clouds as equivariant
+        from ..models import diffusion, flow
+        from ..models import network as networks
+        from ..models.likelihood import EXACT_DIVERGENCE
+        from ..solvers import choose as kernels
+        from ..training import loop as training
 
         manifold = manifold_named(options.manifold)
         points, condition = _points(options, options.file, manifold, options.labels)
@@ -209,7 +214,7 @@ def _is_array(name, path):
 
 def _column(name, path, count, labels):
     """Numbers or labels, one row for each point of the file at `path`."""
-    from .. import tables
+    from ..data import tables
 
     file, array = (path, name) if _is_array(name, path) else (Path(name), None)
     found = tables.read_condition(file, labels=labels, array=array)
@@ -219,7 +224,7 @@ def _column(name, path, count, labels):
 
 
 def _points(options, path, manifold, labels):
-    from .. import tables
+    from ..data import tables
 
     points = tables.read_points(
         path, manifold, euler=options.euler, degrees=options.degrees, array=options.array
@@ -231,8 +236,8 @@ def _points(options, path, manifold, labels):
 
 
 def _load_model(path):
-    from .. import checkpoint
-    from ..models import AbstractModel
+    from ..models.model import AbstractModel
+    from ..store import stored as checkpoint
 
     model = checkpoint.load(path)
     if not isinstance(model, AbstractModel):
@@ -259,7 +264,7 @@ def _sample(options) -> int:
         import jax.random as jr
         import numpy as np
 
-        from .. import molecules, tables
+        from ..data import molecules, tables
 
         model = _load_model(options.file)
         as_molecules = out.suffix.lower() in _MOLECULES

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from ..diffusion import fit
-from ..flow import fit_flow
-from ..kernels import heat_kernel
 from ..manifolds import PointCloud
-from ._report import timed
+from ..models.diffusion import fit
+from ..models.flow import fit_flow
+from ..solvers.choose import heat_kernel
+from .experiment import timed
 
 EXACT, LEARNED = "quotient, exact kernel", "quotient, learned kernel"
 FLOW, MATCHED = "flow matching, labelled", "flow matching, matched"

@@ -15,16 +15,16 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from .. import datasets
-from ..density import fit_density
-from ..diffusion import fit
-from ..flow import fit_flow
-from ..kernels import heat_kernel
+from ..data import datasets
 from ..manifolds import Sphere
-from ..networks import Network
-from ..training import Training
-from . import _report
-from ._report import Plan, resumable, save_figure, timed
+from ..models.density import fit_density
+from ..models.diffusion import fit
+from ..models.flow import fit_flow
+from ..models.network import Network
+from ..solvers.choose import heat_kernel
+from ..training.settings import Training
+from . import experiment as _report
+from .experiment import Plan, resumable, save_figure, timed
 
 NAMES = ("floods", "quakes", "fires", "volcano", "volcano (unique)")
 # As published: mean of five splits.

@@ -18,15 +18,17 @@ from pathlib import Path
 import jax.random as jr
 import numpy as np
 
-from .. import datasets, metrics
-from ..diffusion import fit
-from ..flow import fit_flow
-from ..kernels import heat_kernel
+from ..data import datasets
 from ..manifolds import SPD, Euclidean
-from ..networks import Network
-from ..training import Training
-from . import _report, _rivals
-from ._report import Plan, resumable, save_figure, timed
+from ..models.diffusion import fit
+from ..models.flow import fit_flow
+from ..models.network import Network
+from ..solvers.choose import heat_kernel
+from ..training.settings import Training
+from . import experiment as _report
+from . import metrics
+from . import rivals as _rivals
+from .experiment import Plan, resumable, save_figure, timed
 
 NAMES = ("fists or feet", "task or rest", "gestures")
 MOABB = ("BNCI2014-002", "BNCI2015-001")

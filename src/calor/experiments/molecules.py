@@ -13,12 +13,12 @@ from pathlib import Path
 import jax.random as jr
 import numpy as np
 
-from .. import molecules, qm9
-from ..equivariant import CloudNetwork
-from ..training import Training
-from . import _report
+from ..data import molecules, qm9
+from ..models.clouds import CloudNetwork
+from ..training.settings import Training
+from . import experiment as _report
 from ._clouds import EXACT, FLOW, LEARNED, MATCHED, fit_clouds
-from ._report import Plan, markdown, resumable, save_figure, timed
+from .experiment import Plan, markdown, resumable, save_figure, timed
 
 PUBLISHED = {
     "EDM (VE), published by the paper": (0.9520, 0.9813, 0.9912, 0.6330),

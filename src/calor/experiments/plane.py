@@ -13,12 +13,12 @@ from pathlib import Path
 import jax.random as jr
 import numpy as np
 
-from ..equivariant import CloudNetwork
 from ..manifolds import PointCloud
-from ..training import Training
-from . import _report
+from ..models.clouds import CloudNetwork
+from ..training.settings import Training
+from . import experiment as _report
 from ._clouds import EXACT, FLOW, LEARNED, MATCHED, fit_clouds
-from ._report import Plan, markdown, resumable
+from .experiment import Plan, markdown, resumable
 
 SIZES = ("6", "8", "10")
 _REAL, _LABELLED = "real clouds", "labelled"

@@ -12,16 +12,16 @@ from pathlib import Path
 import jax.random as jr
 import numpy as np
 
-from ..datasets import RotationMixture
-from ..density import fit_density
-from ..diffusion import fit
-from ..flow import fit_flow
-from ..kernels import heat_kernel
+from ..data.datasets import RotationMixture
 from ..manifolds import SO3
-from ..networks import Network
-from ..training import Training
-from . import _report
-from ._report import Plan, resumable, save_figure, timed
+from ..models.density import fit_density
+from ..models.diffusion import fit
+from ..models.flow import fit_flow
+from ..models.network import Network
+from ..solvers.choose import heat_kernel
+from ..training.settings import Training
+from . import experiment as _report
+from .experiment import Plan, resumable, save_figure, timed
 
 COMPONENTS = ("16", "32", "64")
 PUBLISHED = {"the paper": {"32": 0.21}, "RSGM as published": {"32": 0.20}}

@@ -13,17 +13,19 @@ from pathlib import Path
 import jax.random as jr
 import numpy as np
 
-from .. import datasets, metrics
-from ..denoisers import SPDNetScore
-from ..diffusion import fit
-from ..flow import fit_flow
-from ..kernels import heat_kernel
+from ..data import datasets
+from ..heat.early.laws import Varadhan
 from ..manifolds import SPD, Euclidean
-from ..networks import Network
-from ..shorttime import Varadhan
-from ..training import Training
-from . import _report, _rivals
-from ._report import Plan, resumable, save_figure, timed
+from ..models.denoisers import SPDNetScore
+from ..models.diffusion import fit
+from ..models.flow import fit_flow
+from ..models.network import Network
+from ..solvers.choose import heat_kernel
+from ..training.settings import Training
+from . import experiment as _report
+from . import metrics
+from . import rivals as _rivals
+from .experiment import Plan, resumable, save_figure, timed
 
 NAMES = ("random", "contiguous")
 FOLDS, DRAWS = 5, 20

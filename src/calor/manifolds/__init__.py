@@ -2,7 +2,6 @@
 
 from .base import AbstractCompactManifold as AbstractCompactManifold
 from .base import AbstractManifold as AbstractManifold
-from .base import AbstractSymmetricSpace as AbstractSymmetricSpace
 from .cloud import PointCloud as PointCloud
 from .euclidean import Euclidean as Euclidean
 from .hyperbolic import Hyperbolic as Hyperbolic
@@ -13,4 +12,7 @@ from .rotations import SO3 as SO3
 from .spd import SPD as SPD
 from .sphere import Sphere as Sphere
 from .submanifold import Submanifold as Submanifold
+from .symmetric import AbstractSymmetricSpace as AbstractSymmetricSpace
 from .torus import Torus as Torus
+
+SEES = ("core", "store")

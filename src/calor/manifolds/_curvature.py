@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._numerics import solve_positive
-from .._types import Point, Scalar
+from ..core.numerics import solve_positive
+from ..core.types import Point, Scalar
 
 _Metric = Callable[[Point], Float[Array, "N N"]]
 

@@ -7,17 +7,15 @@ call them.  Batches are made by `jax.vmap`.
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import Array, Float
 
-from .. import calculus
-from .._checks import field_values, is_concrete, random_key, real_array
-from .._numerics import safe_sqrt
-from .._types import Key, Point, Scalar, ScalarField, Tangent, VectorField
+from ..core.checks import field_values, is_concrete, random_key, real_array
+from ..core.numerics import safe_sqrt
+from ..core.types import Key, Point, Scalar, ScalarField, Tangent, VectorField
+from . import calculus
 
 # How far off the manifold a point may be before a public verb refuses it.  A file with four
 # decimals is inside, a vector that was never normalized is not.
@@ -206,89 +204,3 @@ class AbstractCompactManifold(AbstractManifold):
     @abstractmethod
     def log_volume(self) -> Scalar:
         """Logarithm of the total Riemannian volume."""
-
-
-class AbstractSymmetricSpace(AbstractManifold):
-    """A manifold whose isometries carry any source x0 to a fixed origin.
-
-    Its heat kernel is then a function of t and of a few coordinates y of the pair (x, x0), with
-    |y| = dist(x, x0): the distance on spheres and hyperbolic spaces, the logarithms of relative
-    eigenvalues on SPD(n), the difference of the points in flat space.
-    """
-
-    @abstractmethod
-    def kernel_coordinates(self, x: Point, x0: Point) -> Float[Array, " k"]:
-        """The coordinates y of x as seen from x0."""
-
-    @abstractmethod
-    def lifted_coordinates(
-        self, x: Point, x0: Point
-    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
-        """The coordinates y, and the lift of df/dy to the gradient in x of f(y(x))."""
-
-    @abstractmethod
-    def log_distortion(self, y: Float[Array, " k"]) -> Scalar:
-        """log D: how the exponential map at x0 distorts volume at y, zero at y = 0."""
-
-    @abstractmethod
-    def first_order(self, y: Float[Array, " k"]) -> Scalar:
-        r"""The first order in time of the heat kernel, u_1 / u_0.
-
-        It is the mean of D^{1/2} Delta D^{-1/2} along the geodesic from x0, so that
-        log p = log G - (1/2) log D + t first_order(y) + O(t^2) with G the Gaussian of |y|.
-        """
-
-    @abstractmethod
-    def scalar_curvature(self) -> float:
-        """The scalar curvature, a constant: six times `first_order` at y = 0."""
-
-    def curved_from(self) -> float:
-        """The time from which noise feels negative curvature most of all.
-
-        1.5 dim / |R| if the scalar curvature R is negative, else infinity.
-        """
-        curvature = self.scalar_curvature()
-        return 1.5 * self.dim / -curvature if curvature < 0 else math.inf
-
-    # What a solver of the heat equation and a sampler need beyond that.
-
-    @abstractmethod
-    def log_area(self, y: Float[Array, " k"]) -> Scalar:
-        """log J: the volume of the points with coordinates near y is J(y) dy, up to a constant.
-
-        In these coordinates Delta f = sum_a d^2 f / dy_a^2 + <grad log J, grad f>.
-        """
-
-    @abstractmethod
-    def invariants(self, y: Float[Array, " k"]) -> Float[Array, "m f"]:
-        """Smooth functions of y, f of them for each of m unordered items.
-
-        The heat kernel is a smooth function of them, unchanged when items are permuted within the
-        symmetry of `grouping`; they stay of order one.
-        """
-
-    @abstractmethod
-    def grouping(self) -> np.ndarray:
-        """Which items belong to which unordered group: a matrix of zeros and ones, (g, m)."""
-
-    @abstractmethod
-    def tangent_coordinates(
-        self, v: Tangent
-    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
-        """The coordinates of exp(v), for v at the origin, and the lift of df/dy to df/dv."""
-
-    @abstractmethod
-    def point_at(self, y: Float[Array, " k"], x0: Point, key: Key) -> Point:
-        """A random point whose coordinates relative to x0 are y, uniform among those."""
-
-    @abstractmethod
-    def relative(self, x: Point, x0: Point) -> Float[Array, " d"]:
-        """x as seen from x0: its place in a flat space after an isometry took x0 to the origin."""
-
-    @abstractmethod
-    def origin(self) -> Point:
-        """A point to measure from."""
-
-    @abstractmethod
-    def injectivity_radius(self) -> float:
-        """Within this distance geodesics from a point are shortest; infinite: everywhere."""

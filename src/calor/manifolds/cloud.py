@@ -14,9 +14,9 @@ import jax.random as jr
 from jaxtyping import Array, Float
 from optax.assignment import hungarian_algorithm
 
-from .._checks import positive_integer
-from .._numerics import safe_norm
-from .._types import Point, Scalar
+from ..core.checks import positive_integer
+from ..core.numerics import safe_norm
+from ..core.types import Point, Scalar
 from .base import AbstractManifold
 
 # The squared distance of a point that is present to one that is not.

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from .._checks import positive_integer
-from .._numerics import safe_norm
-from .base import AbstractSymmetricSpace
+from ..core.checks import positive_integer
+from ..core.numerics import safe_norm
+from .symmetric import AbstractSymmetricSpace
 
 
 class Euclidean(AbstractSymmetricSpace):

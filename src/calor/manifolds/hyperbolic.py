@@ -14,8 +14,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import is_concrete, positive_integer, real_array
-from .._numerics import (
+from ..core.checks import is_concrete, positive_integer, real_array
+from ..core.numerics import (
     coth_remainder,
     even_features,
     log_sinhc,
@@ -24,8 +24,8 @@ from .._numerics import (
     sinhc,
     squared_arcsinh,
 )
-from .._types import Point, Scalar
-from .base import AbstractSymmetricSpace
+from ..core.types import Point, Scalar
+from .symmetric import AbstractSymmetricSpace
 
 
 class Hyperbolic(AbstractSymmetricSpace):

@@ -9,8 +9,8 @@ import numpy as np
 from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float
 
-from .._numerics import safe_sqrt
-from .._types import Point
+from ..core.numerics import safe_sqrt
+from ..core.types import Point
 from .base import AbstractManifold
 
 

@@ -14,7 +14,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._types import Point
+from ..core.types import Point
 from .base import TOLERANCE, AbstractManifold
 
 # Images of one point that are closer than this are the same: far above rounding, and far below the

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import is_concrete, real_array
-from .._numerics import safe_norm, sinc
-from .._types import Point
+from ..core.checks import is_concrete, real_array
+from ..core.numerics import safe_norm, sinc
+from ..core.types import Point
 from .quotient import AbstractQuotient
 from .sphere import Sphere
 

@@ -13,10 +13,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import is_concrete, positive_integer
-from .._numerics import coth_remainder, even_features, log_sinhc
-from .._types import Point, Scalar
-from ._symmetric import (
+from ..core.checks import is_concrete, positive_integer
+from ..core.numerics import coth_remainder, even_features, log_sinhc
+from ..core.types import Point, Scalar
+from ._matrices import (
     cholesky,
     eigenvalues,
     eigh,
@@ -28,7 +28,7 @@ from ._symmetric import (
     symmetric_log,
     symmetric_sqrt,
 )
-from .base import AbstractSymmetricSpace
+from .symmetric import AbstractSymmetricSpace
 
 
 class SPD(AbstractSymmetricSpace):

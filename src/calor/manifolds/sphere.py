@@ -8,10 +8,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import positive_integer
-from .._numerics import cot_remainder, safe_norm, sinc
-from .._types import Point, Scalar, Tangent
-from .base import AbstractCompactManifold, AbstractSymmetricSpace
+from ..core.checks import positive_integer
+from ..core.numerics import cot_remainder, safe_norm, sinc
+from ..core.types import Point, Scalar, Tangent
+from .base import AbstractCompactManifold
+from .symmetric import AbstractSymmetricSpace
 
 
 class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):

@@ -22,18 +22,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import is_concrete, positive_integer, random_key
-from .._numerics import safe_sqrt, solve_lower, solve_positive
-from .._types import Key, Point, Scalar, Tangent
-from . import _curvature, _solvers
-from ._specification import (
-    ANCHORS,
-    check_around,
-    check_output,
-    check_regular,
-    check_symmetries,
-    survey,
-)
+from ..core.checks import is_concrete, positive_integer, random_key
+from ..core.numerics import safe_sqrt, solve_lower, solve_positive
+from ..core.types import Key, Point, Scalar, Tangent
+from . import _curvature
+from . import _geodesics as _solvers
+from ._survey import ANCHORS, check_around, check_output, check_regular, check_symmetries, survey
 from .base import TOLERANCE, AbstractCompactManifold
 
 # Steps of the random walk to a uniform point, each about as long as the manifold is wide.  On the

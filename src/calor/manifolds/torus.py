@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from .._checks import positive_integer
-from .._numerics import safe_norm, wrap_angle
-from .base import AbstractCompactManifold, AbstractSymmetricSpace
+from ..core.checks import positive_integer
+from ..core.numerics import safe_norm, wrap_angle
+from .base import AbstractCompactManifold
+from .symmetric import AbstractSymmetricSpace
 
 
 class Torus(AbstractCompactManifold, AbstractSymmetricSpace):

@@ -16,8 +16,8 @@ except ImportError as error:
 
 import numpy as np
 
+from ..data.molecules import from_clouds, is_molecule_space
 from ..manifolds import SO3, SPD, AbstractManifold, Sphere, Submanifold, Torus
-from ..molecules import from_clouds, is_molecule_space
 from ._angles import angles as angles
 from ._curves import certificate as certificate
 from ._curves import histories as histories
@@ -73,3 +73,6 @@ def points(
         f"points of {manifold} cannot be drawn; those of S^2, SO(3), T^2, SPD(n), of surfaces in "
         "R^3 and molecules can."
     )
+
+
+SEES = ("core", "manifolds", "data")

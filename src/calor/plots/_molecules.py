@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from ..molecules import Molecule, bond_orders, rdkit_molecule, stable_atoms
+from ..data.molecules import Molecule, bond_orders, rdkit_molecule, stable_atoms
 from ._style import INK, set_title
 
 # The usual colors of elements, and the areas of their balls.

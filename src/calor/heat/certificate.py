@@ -1,0 +1,216 @@
+r"""Certificates: how accurate a solved kernel is, measured at points that training never saw.
+
+Let phi be a solution with residual R = dphi/dt - Delta phi - |grad phi|^2, and let e be its error
+at t0.  By the Feynman-Kac formula its error at (t, x) is, exactly,
+
+    phi - log p = log E exp( e(Y_t0) + int_t0^t R(s, Y_s) ds ),
+
+Y being Brownian motion on its way from x0 to x.  So with e and R bounded by eps_B and eps_R(s),
+
+    |phi - log p| <= eps_B + int_t0^t eps_R(s) ds,                                          (bound)
+
+which is theorem C.3 of the paper with the residual resolved in time.  The mean of |R| over Brownian
+motion in place of its maximum estimates the typical error.
+
+What is measured is the largest residual among finitely many points: the bound speaks of the region
+that they fill, not of what lies beyond it.
+
+The law along shot geodesics is measured in the same way, as a solution that is exact as t -> 0.
+"""
+
+import dataclasses
+from typing import Optional
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from ..manifolds import AbstractManifold, AbstractQuotient, PointCloud, Submanifold
+from ..manifolds._grown import grown_clouds
+
+# Half of the points of a certificate are Brownian motion at time t, half at this multiple of t.
+FURTHER = 1.5
+# How many times, equally spaced on a logarithmic scale.
+TIMES = 12
+# A kernel whose typical error may exceed this, for each point of a cloud, is called poor.
+POOR = 0.05
+
+
+class Certificate(eqx.Module):
+    """Initial error, residuals by time, and what follows from them."""
+
+    manifold: AbstractManifold
+    t0: float = eqx.field(static=True)
+    initial_error: float = eqx.field(static=True)
+    """The largest |phi - log p| at t0; zero if the solution is exact as t -> 0."""
+    times: tuple[float, ...] = eqx.field(static=True)
+    largest: tuple[float, ...] = eqx.field(static=True)
+    """The largest |R| at each time."""
+    mean: tuple[float, ...] = eqx.field(static=True)
+    """The mean |R| over Brownian motion at each time."""
+    normalized: tuple[float, ...] = eqx.field(static=True)
+    """The mean of |R| over the largest term of the equation, as in the paper's table."""
+    log_mass: tuple[float, ...] = eqx.field(static=True)
+    """The logarithm of the total mass at each time."""
+    radius: tuple[float, ...] = eqx.field(static=True)
+    """The distance from x0 that the points reach at each time."""
+    points: int = eqx.field(static=True)
+    """The number of points at each time."""
+    initial_mean: float | None = eqx.field(static=True, default=None)
+    """The mean of |phi - log p| at t0, if it was measured."""
+    earlier: Optional["Certificate"] = None
+    """Of what speaks below t0, if that was measured too."""
+
+    @property
+    def law(self) -> str:
+        """From what law the points were drawn."""
+        return f"half Brownian motion at time t, half at time {FURTHER:g} t"
+
+    @property
+    def residual(self) -> float:
+        """The largest residual at all times."""
+        return float(np.max(self.largest))
+
+    def bound(self, t: float) -> float:
+        """The bound on |error of log p| at time t, for points as near as those of the certificate.
+
+        Infinite beyond the last time; below t0 it is the one of the short-time law if that was
+        measured, else the initial error.
+        """
+        if self.earlier is not None and t < self.t0:
+            return self.earlier.bound(t)
+        return self._accumulated(t, self.initial_error, self.largest)
+
+    def estimate(self, t: float) -> float:
+        """The typical error of log p at time t: the bound with mean residuals."""
+        if self.earlier is not None and t < self.t0:
+            return self.earlier.estimate(t)
+        first = self.initial_error if self.initial_mean is None else self.initial_mean
+        return self._accumulated(t, first, self.mean)
+
+    def after(self, t: float, earlier: "Certificate") -> "Certificate":
+        """The same solution from a later time on; below it, what another certificate says."""
+        t = float(t)
+        first = {"initial_error": self.bound(t), "initial_mean": self.estimate(t)}
+        times = (t, *(time for time in self.times if time > t))
+        return dataclasses.replace(self, t0=t, earlier=earlier, **first, **self._at(times))
+
+    def until(self, t: float) -> "Certificate":
+        """The same solution up to a time, or to its end."""
+        t = min(float(t), self.times[-1])
+        return dataclasses.replace(self, **self._at((*(s for s in self.times if s < t), t)))
+
+    def _at(self, times):
+        """What was measured, interpolated to other times."""
+        rows = ("largest", "mean", "normalized", "log_mass", "radius")
+        found = {
+            row: tuple(np.interp(times, self.times, getattr(self, row)).tolist()) for row in rows
+        }
+        return {"times": times, **found}
+
+    def _accumulated(self, t, first, residuals):
+        t = float(t)
+        if not t > 0:
+            raise ValueError(f"Certificate: the time t must be positive, got t = {t:g}.")
+        if t > self.times[-1] * (1 + 1e-6):
+            return float("inf")
+        # Piecewise linear between the times, constant before the first.
+        grid = np.unique(np.clip([self.t0, *self.times, t], self.t0, max(t, self.t0)))
+        values = np.interp(grid, self.times, residuals)
+        return first + float(np.trapezoid(values, grid))
+
+    @property
+    def poor(self) -> str | None:
+        """What is wrong with a kernel that should not be trusted, or nothing."""
+        error = self.estimate(float(self.times[-1]))
+        # The points of a cloud move like the factors of a product, whose errors add up.
+        allowed = POOR * (self.manifold.size if isinstance(self.manifold, PointCloud) else 1)
+        if error <= allowed:
+            return None
+        return (
+            f"log p on {self.manifold} may be off by {error:.2g} (more than {allowed:g}) at "
+            f"t = {self.times[-1]:g}: it was trained too little; see its certificate"
+        )
+
+    def __str__(self) -> str:
+        lines = [
+            f"Certificate of the heat kernel of {self.manifold}",
+            f"initial error {self.initial_error:.1e} at t = {self.t0:g}; {self.points} points at "
+            f"each time, {self.law}",
+            "",
+            f"{'t':>7} {'reach':>7} {'max |R|':>9} {'mean |R|':>9} {'normalized':>10} "
+            f"{'mass - 1':>9} {'estimate':>9} {'bound':>9}",
+        ]
+        for i, t in enumerate(self.times):
+            lines.append(
+                f"{t:7.3g} {self.radius[i]:7.2f} {self.largest[i]:9.1e} {self.mean[i]:9.1e} "
+                f"{self.normalized[i]:10.1e} {np.expm1(self.log_mass[i]):9.1e} "
+                f"{self.estimate(t):9.1e} {self.bound(t):9.1e}"
+            )
+        if self.earlier is not None:
+            t, law = self.earlier.times[-1], self.earlier
+            lines += [
+                "",
+                f"below t = {self.t0:g} a law for small times speaks: estimate "
+                f"{law.estimate(t / 2):.1e} at t = {t / 2:.3g}, {law.estimate(t):.1e} at "
+                f"t = {t:.3g}",
+            ]
+        if self.poor:
+            lines += ["", f"Poor: {self.poor}."]
+        return "\n".join(lines)
+
+    def plot(self, axes=None):
+        """Draw residual, estimate and bound against time; returns the matplotlib figure."""
+        from ..plots import certificate
+
+        return certificate(self, axes)
+
+
+def column(residual, normalized, reach):
+    """What is kept of one time: every other point is Brownian motion at that time."""
+    at_t = residual[::2]
+    return (
+        np.max(np.abs(residual)),
+        np.mean(np.abs(at_t)),
+        np.mean(normalized[::2]),
+        np.mean(at_t),
+        np.max(reach),
+    )
+
+
+def assembled(manifold, t0, times, columns, log_mass, points, **parts):
+    """From the columns of all times, and the logarithm of the mass at t0."""
+    largest, mean, normalized, signed, radius = np.array(columns, dtype=float).T
+    # The logarithm of the mass changes at the rate of the mean residual over the kernel.
+    grid = np.concatenate([[t0], times])
+    rates = np.interp(grid, times, signed)
+    masses = log_mass + np.cumsum(np.diff(grid) * (rates[1:] + rates[:-1]) / 2)
+    return Certificate(
+        manifold=manifold,
+        t0=t0,
+        times=tuple(times.tolist()),
+        largest=tuple(largest.tolist()),
+        mean=tuple(mean.tolist()),
+        normalized=tuple(normalized.tolist()),
+        log_mass=tuple(masses.tolist()),
+        radius=tuple(radius.tolist()),
+        points=points,
+        **parts,
+    )
+
+
+# A symmetric space looks the same from everywhere; a manifold given by equations does not.
+
+
+def source_points(manifold, points, key):
+    """Where Brownian motion starts that a certificate looks at."""
+    if isinstance(manifold, Submanifold):
+        drawn = jax.jit(jax.vmap(manifold._random_point))(jr.split(key, points))
+        return drawn.astype(float)
+    if isinstance(manifold, PointCloud):
+        return jnp.asarray(grown_clouds(manifold, points, key))
+    space = manifold.cover if isinstance(manifold, AbstractQuotient) else manifold
+    origin = space.origin()  # pyright: ignore
+    return jnp.broadcast_to(origin, (points, *origin.shape))

@@ -1,0 +1,78 @@
+"""Heat kernels of products and of finite quotients, from the kernels of their parts."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.special import logsumexp
+
+from ..manifolds import AbstractQuotient, Product
+from .kernel import AbstractHeatKernel, compare_separately
+
+
+class ProductKernel(AbstractHeatKernel):
+    """Independent Brownian motions on the factors: log p is the sum."""
+
+    manifold: Product
+    kernels: tuple[AbstractHeatKernel, ...]
+
+    def _log_prob(self, t, x, x0):
+        parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
+        return sum(kernel._log_prob(t, part, part0) for kernel, part, part0 in parts)
+
+    def _score(self, t, x, x0):
+        parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
+        return self.manifold.join(*(kernel._score(t, part, part0) for kernel, part, part0 in parts))
+
+    def _sample(self, t, x0, key):
+        keys = jr.split(key, len(self.kernels))
+        parts = zip(self.kernels, self.manifold.split(x0), keys, strict=True)
+        return self.manifold.join(*(kernel._sample(t, part, k) for kernel, part, k in parts))
+
+    def latest(self):
+        """The earliest of the factors."""
+        return min(kernel.latest() for kernel in self.kernels)
+
+    def _compare(self, t, x, sources):
+        return compare_separately(self, t, x, sources)
+
+
+class QuotientKernel(AbstractHeatKernel):
+    """Brownian motion on M/G is the shadow of the one on M: p is a sum over the group."""
+
+    manifold: AbstractQuotient
+    cover: AbstractHeatKernel
+
+    def _log_prob(self, t, x, x0):
+        return self._compare(t, x, x0[None])[0]
+
+    def _score(self, t, x, x0):
+        return self._compare(t, x, x0[None])[2][0]
+
+    def _sample(self, t, x0, key):
+        return self.cover._sample(t, x0, key)
+
+    def latest(self):
+        """As on the cover."""
+        return self.cover.latest()
+
+    @property
+    def certificate(self):
+        """The one of the cover, if its kernel was learned.
+
+        p is a sum of densities of the cover, so a bound on their relative errors bounds its own,
+        and its residual is a weighted mean of theirs.
+        """
+        return self.cover.certificate  # pyright: ignore
+
+    def _compare(self, t, x, sources):
+        # All images of all sources at once: next to ties the cover knows differences best, and a
+        # quotient of a quotient asks for them here.
+        images = jax.vmap(self.manifold.orbit)(sources)
+        flat = images.reshape(-1, *self.manifold.shape)
+        largest, differences, scores = self.cover._compare(t, x, flat)
+        differences = differences.reshape(images.shape[:2])
+        scores = scores.reshape(images.shape)
+        values = logsumexp(differences, axis=1)
+        best = jnp.max(values)
+        averages = jax.vmap(lambda d, s: jnp.tensordot(jax.nn.softmax(d), s, axes=1))
+        return largest + best, values - best, averages(differences, scores)

@@ -1,0 +1,133 @@
+r"""Heat kernels: the interface that exact, short-time and learned kernels share.
+
+The heat kernel p(t, x | x0) of a manifold is the density at x, with respect to the Riemannian
+volume, of Brownian motion that started at x0 a time t ago.  The convention of calor is written here
+and nowhere else: the generator is Delta, not Delta/2,
+
+    dp/dt = Delta p,        dX = sqrt(2) dB,
+
+so in R^n the variance of each coordinate is 2t.  For phi = log p the equation reads
+
+    dphi/dt = Delta phi + |grad phi|^2.
+"""
+
+import math
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..core.checks import positive_time, random_key
+from ..core.types import Key, Point, Scalar, Tangent
+from ..manifolds import AbstractManifold
+from .chains import metropolis_walk
+
+
+class PoorKernelWarning(UserWarning):
+    """A kernel is used where it is not known to be accurate."""
+
+
+class AbstractHeatKernel(eqx.Module):
+    """A heat kernel, or an approximation of one; every method is for one point.
+
+    To write a new kernel, supply the four abstract methods; each receives checked arrays.
+    """
+
+    manifold: eqx.AbstractVar[AbstractManifold]
+    """The manifold it lives on."""
+
+    @abstractmethod
+    def _log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
+        """log p(t, x | x0)."""
+
+    @abstractmethod
+    def _score(self, t: Scalar, x: Point, x0: Point) -> Tangent:
+        """The Riemannian gradient of log p in x."""
+
+    @abstractmethod
+    def _sample(self, t: Scalar, x0: Point, key: Key) -> Point:
+        """A draw from p(t, . | x0)."""
+
+    @abstractmethod
+    def _compare(
+        self, t: Scalar, x: Point, sources: Float[Array, "m ..."]
+    ) -> tuple[Scalar, Float[Array, " m"], Float[Array, "m ..."]]:
+        """log p(t, x | source) and its score for several sources at once.
+
+        Returns the largest log p, each one minus the largest, and the scores.  The differences
+        decide from which source a point came; a kernel that can have them more accurately than
+        as differences of large numbers does so here, the others use `compare_separately`.
+        """
+
+    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
+        """log p(t, x | x0), with respect to the Riemannian volume."""
+        return _call(self, "_log_prob", *self._check(t, x=x, x0=x0))
+
+    def score(self, t: Scalar, x: Point, x0: Point) -> Tangent:
+        """The Riemannian gradient of log p(t, x | x0) in x, a tangent vector at x."""
+        return _call(self, "_score", *self._check(t, x=x, x0=x0))
+
+    def sample(self, t: Scalar, x0: Point, *, key: Key, sampler: str = "fast") -> Point:
+        """A draw of Brownian motion that started at x0 a time t ago.
+
+        Args:
+            t: the time.
+            x0: where it started.
+            key: a random key.
+            sampler: `"fast"`, the kernel's own way, or `"mcmc"`, the paper's: a Metropolis-adjusted
+                geodesic random walk with the kernel's density, on any manifold.
+        """
+        methods = {"fast": "_sample", "mcmc": "_sample_mcmc"}
+        if sampler not in methods:
+            raise ValueError(f"{self}: sampler must be 'fast' or 'mcmc', got {sampler!r}.")
+        t, x0 = self._check(t, x0=x0)
+        return _call(self, methods[sampler], t, x0, random_key(key, str(self)))
+
+    def _sample_mcmc(self, t, x0, key):
+        return metropolis_walk(self.manifold, lambda x: self._log_prob(t, x, x0), t, x0, key)[0]
+
+    def _log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
+        """Both at once, for kernels that can share work between them."""
+        return self._log_prob(t, x, x0), self._score(t, x, x0)
+
+    def _noised(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Tangent]:
+        """A draw and the score there; some kernels know the score of their own draws better."""
+        x = self._sample(t, x0, key)
+        return x, self._score(t, x, x0)
+
+    def found_volume(self) -> Scalar | None:
+        """The logarithm of the volume, if the kernel knows it better than the manifold does."""
+        return None
+
+    def latest(self) -> float:
+        """The last time that the kernel is made for."""
+        return math.inf
+
+    def spectral_gap(self) -> float:
+        """The smallest positive eigenvalue of -Delta, as far as it is known; else zero."""
+        return self.manifold.spectral_gap()
+
+    def _check(self, t, **points):
+        """A time and named points as arrays of one dtype, the one of the points."""
+        t = positive_time(t, str(self))
+        arrays = [self.manifold.check_point(point, name) for name, point in points.items()]
+        dtype = jnp.result_type(*arrays)
+        return [array.astype(dtype) for array in (t, *arrays)]
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.manifold})"
+
+
+@eqx.filter_jit
+def _call(kernel, method, *arguments):
+    """Run a method compiled, also under a `jax.vmap` that is not."""
+    return getattr(kernel, method)(*arguments)
+
+
+def compare_separately(kernel, t, x, sources):
+    """`_compare` by evaluating the kernel once for each source."""
+    values, scores = jax.vmap(lambda source: kernel._log_prob_and_score(t, x, source))(sources)
+    largest = jnp.max(values)
+    return largest, values - largest, scores

@@ -1,0 +1,307 @@
+r"""Scores and velocities of point clouds, by a network that knows their symmetries.
+
+The network is that of Satorras, Hoogeboom and Welling (2021), as Hoogeboom et al. (2022) use it for
+molecules: every point has features h_i and a place x_i, every pair sends a message,
+
+    m_ij = phi(h_i, h_j, |x_i - x_j|^2),       h_i <- h_i + psi(h_i, sum_j a(m_ij) m_ij),
+    x_i <- x_i + sum_j (x_i - x_j) / (1 + |x_i - x_j|) chi(m_ij),
+
+so that turning, reflecting or relabeling the cloud does the same to the result.  Places are seen
+from the centre of the cloud if the manifold has it fixed, else from the mean of the data.
+
+Noised data of spread c have about the score -x/(c^2 + 2t); the network N, of order one, adds to it
+as in Karras et al. (2022):
+
+    s = -x / (c^2 + 2t) + c / sqrt(2t (c^2 + 2t)) N(x / sqrt(c^2 + 2t), t).
+"""
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..core.checks import positive_integer
+from ..core.numerics import safe_sqrt
+from ..core.types import Key, Scalar
+from ..data.prepare import Prepared
+from ..manifolds import PointCloud
+from ..training.dense import Dense, dense
+from ..training.fixed import Fixed
+from ..training.rows import product
+from .fields import AbstractScore, frame_size
+from .prior import AbstractPrior
+from .times import Scales
+
+# Messages are summed and divided by this.
+_SHARE = 10.0
+
+
+class Layer(eqx.Module):
+    """One exchange of messages between all pairs of points."""
+
+    own: Dense
+    other: Dense
+    lengths: Dense
+    message: Dense
+    attention: Dense
+    first: Dense
+    second: Dense
+    pull: Dense
+
+    def __call__(self, hidden, places, start, pairs):
+        """Features and places after the exchange.
+
+        Args:
+            hidden: features (n, w).
+            places: where the points are.
+            start: squared distances (n, n) at the beginning.
+            pairs: one for pairs (n, n) of different points that are both present.
+        """
+        gaps = places[:, None] - places
+        squared = jnp.sum(gaps**2, axis=-1)
+        lengths = jnp.stack([jnp.log1p(squared), jnp.log1p(start)], axis=-1)
+        inner = _affine(self.own, hidden)[:, None] + _affine(self.other, hidden)
+        inner = jax.nn.silu(inner + _affine(self.lengths, lengths))
+        messages = jax.nn.silu(_affine(self.message, inner))
+        weights = pairs * jax.nn.sigmoid(_affine(self.attention, messages)[..., 0])
+        received = jnp.einsum("ij,ijd->id", weights, messages) / _SHARE
+        change = jax.nn.silu(_affine(self.first, jnp.concatenate([hidden, received], axis=-1)))
+        # The length of a gap is not smooth at zero, where the gap is.
+        scaled = gaps / (1 + safe_sqrt(squared)[..., None])
+        strength = pairs * _affine(self.pull, messages)[..., 0]
+        moved = places + jnp.einsum("ij,ijc->ic", strength, scaled) / _SHARE
+        return hidden + _affine(self.second, change), moved
+
+
+def _affine(layer, x):
+    """The affine map of a layer, of every row."""
+    return product(x, layer.weight) + layer.bias
+
+
+def _layer(key, width):
+    keys = jr.split(key, 8)
+    inner = dense(keys[2], 2, width, 0.1)
+    out = [dense(k, width, 1, 0.0) for k in keys[4:6]]
+    second = dense(keys[7], width, width, 0.0)
+    return Layer(
+        dense(keys[0], width, width, 0.1),
+        Dense(dense(keys[1], width, width).weight, jnp.zeros(width)),
+        Dense(inner.weight, jnp.zeros(width)),
+        dense(keys[3], width, width, 0.1),
+        out[0],
+        dense(keys[6], 2 * width, width, 0.1),
+        Dense(0.3 * second.weight, second.bias),
+        Dense(0.3 * out[1].weight, jnp.zeros(1)),
+    )
+
+
+class EquivariantNetwork(eqx.Module):
+    """A vector for each point of a cloud, at each time."""
+
+    middle: Fixed
+    spread: Fixed
+    """Of each coordinate of the data; the same number for all that are places."""
+    space: int = eqx.field(static=True)
+    """So many leading coordinates are places, the others features that do not turn."""
+    log_times: tuple[float, float] = eqx.field(static=True)
+    start: Dense
+    layers: tuple[Layer, ...]
+    out: Dense
+
+    def __call__(
+        self,
+        x: Float[Array, "n k"],
+        present: Float[Array, " n"],
+        t: Scalar,
+        condition: Float[Array, " c"],
+    ) -> Float[Array, "n k"]:
+        """The vectors, for points x with their middle taken off, scaled to order one."""
+        places, features = x[:, : self.space], x[:, self.space :]
+        begin, end = self.log_times
+        inside = 2 * (jnp.log(t) - begin) / (end - begin) - 1
+        turns = jnp.pi / 2 * inside * jnp.arange(1, 5)
+        count = jnp.sum(present) / 10
+        shared = jnp.concatenate(
+            [inside[None], jnp.cos(turns), jnp.sin(turns), count[None], condition]
+        ).astype(x.dtype)
+        radius = jnp.log1p(jnp.sum(places**2, axis=-1, keepdims=True))
+        shared = jnp.broadcast_to(shared, (len(x), len(shared)))
+        hidden = self.start(jnp.concatenate([features, radius, shared], axis=-1))
+        pairs = present[:, None] * present * (1 - jnp.eye(len(x), dtype=x.dtype))
+        begun = jnp.sum((places[:, None] - places) ** 2, axis=-1)
+        moved = places
+        for layer in self.layers:
+            hidden, moved = layer(hidden, moved, begun, pairs)
+        result = self.out(hidden)
+        # The place itself, by an invariant amount: messages do not know where the centre is.
+        outward = result[:, :1] * places
+        return jnp.concatenate([moved - places + outward, result[:, 1:]], axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class CloudNetwork:
+    """The size of an `EquivariantNetwork`; the paper's has width 256 and depth 9."""
+
+    width: int = 64
+    depth: int = 4
+    space: int | None = None
+    """How many leading coordinates are places, which turn together; by default those that the
+    manifold centres, or all if it centres none."""
+
+    gaussian: ClassVar[bool] = False
+    """A cloud has no chart in which data could be Gaussian."""
+    judge: ClassVar[str] = "loss"
+    """Training is judged by the loss of held out clouds: likelihoods in so many dimensions take
+    too long."""
+
+    def __post_init__(self):
+        for name in ("width", "depth"):
+            value = positive_integer(getattr(self, name), name, "CloudNetwork")
+            object.__setattr__(self, name, value)
+        if self.space is not None:
+            positive_integer(self.space, "space", "CloudNetwork")
+
+    def start(
+        self, manifold: PointCloud, prepared: Prepared, scales: Scales, key: Key
+    ) -> EquivariantNetwork:
+        """A random network for data."""
+        space = self.space or manifold.centred or manifold.features
+        if space > manifold.features:
+            raise ValueError(
+                f"CloudNetwork: space must be at most the {manifold.features} coordinates of "
+                f"{manifold}, got {space}."
+            )
+        middle, spread = cloud_moments(manifold, prepared.points, space)
+        keys = jr.split(key, self.depth + 2)
+        inputs = manifold.features - space + 11 + prepared.features.shape[1]
+        out = dense(keys[1], self.width, 1 + manifold.features - space, 0.0)
+        return EquivariantNetwork(
+            Fixed(middle),
+            Fixed(spread),
+            space,
+            (math.log(scales.t_min), math.log(scales.t1)),
+            dense(keys[0], inputs, self.width, 0.1),
+            tuple(_layer(k, self.width) for k in keys[2:]),
+            Dense(0.1 * out.weight, out.bias),
+        )
+
+
+def cloud_moments(
+    manifold: PointCloud, clouds: Float[Array, "m n ..."], space: int
+) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+    """Mean and spread of the coordinates of single points; places share their spread.
+
+    The mean of centred places is zero.
+    """
+    places = np.asarray(jax.vmap(manifold.places)(clouds), np.float64)
+    rows = places[np.asarray(jax.vmap(manifold.present)(clouds)) > 0]
+    middle, spread = rows.mean(axis=0), rows.std(axis=0)
+    middle[: manifold.centred] = 0
+    spread[:space] = np.sqrt(np.mean(spread[:space] ** 2))
+    spread = np.maximum(spread, 1e-3 * spread.max() + 1e-12)
+    return jnp.asarray(middle, clouds.dtype), jnp.asarray(spread, clouds.dtype)
+
+
+def _seen(field, t, x, condition):
+    """Places as the network sees them, what it returns, and the variances c^2 + 2t, c^2."""
+    manifold, network = field.manifold, field.network
+    inside = manifold.places(x) - network.middle.value
+    known = network.spread.value**2
+    total = known + 2 * t
+    present = manifold.present(x)
+    scaled = inside / jnp.sqrt(total) * present[:, None]
+    return inside, network(scaled, present, t, condition), total, known
+
+
+def _vector(manifold, x, values):
+    return manifold._tangent(x, manifold.with_presence(values, manifold.present(x)))
+
+
+class CloudScore(AbstractScore):
+    """The score of noised clouds."""
+
+    manifold: PointCloud
+    network: EquivariantNetwork  # pyright: ignore
+    guess: None = None
+
+    outputs = staticmethod(frame_size)
+
+    def _field(self, t, x, condition):
+        inside, output, total, known = _seen(self, t, x, condition)
+        scale = jnp.sqrt(known / (2 * t * total))
+        return _vector(self.manifold, x, scale * output - inside / total)
+
+
+class CloudVelocity(AbstractScore):
+    """The velocity of a flow of clouds, of the size of the distance to the prior."""
+
+    manifold: PointCloud
+    network: EquivariantNetwork  # pyright: ignore
+    guess: None = None
+
+    outputs = staticmethod(frame_size)
+
+    def _field(self, t, x, condition):
+        _, output, _, known = _seen(self, t, x, condition)
+        last = jnp.exp(jnp.asarray(self.network.log_times[1], x.dtype))
+        return _vector(self.manifold, x, jnp.sqrt(known + 2 * last) * output)
+
+
+class CloudPrior(AbstractPrior):
+    """As many points as data have, Gaussian around their mean with the variance of noised data."""
+
+    manifold: PointCloud
+    middle: Float[Array, " k"]
+    variance: Float[Array, " k"]
+    log_counts: Float[Array, " c"]
+    """Logarithms of the probabilities of `smallest`, ..., n points."""
+
+    def sample(self, key, features):
+        """A draw."""
+        key_count, key_noise = jr.split(key)
+        return self._drawn(self._presence(key_count), key_noise)
+
+    def partner(self, x, key, features):
+        """A draw with as many points as x."""
+        return self._drawn(self.manifold.present(x), key)
+
+    def _presence(self, key):
+        count = self.manifold.smallest + jr.categorical(key, self.log_counts)
+        return (jnp.arange(self.manifold.size) < count).astype(self.middle.dtype)
+
+    def _drawn(self, present, key):
+        manifold = self.manifold
+        zero = manifold.with_presence(jnp.zeros((manifold.size, manifold.features)), present)
+        noise = manifold.places(manifold._random_tangent(key, zero))
+        places = self.middle + jnp.sqrt(self.variance) * noise
+        return manifold.with_presence(places, present)
+
+    def log_prob(self, x, features):
+        """In the volume of the quotient: the sum over the relabelings of a cloud, all equal."""
+        manifold, count = self.manifold, self.manifold.count(x)
+        inside = (manifold.places(x) - self.middle) * manifold.present(x)[:, None]
+        exponent = -jnp.sum(inside**2 / self.variance) / 2
+        free = count - (jnp.arange(manifold.features) < manifold.centred)
+        width = jnp.sum(free * jnp.log(2 * jnp.pi * self.variance)) / 2
+        index = (count - manifold.smallest).astype(int)
+        orders = jax.scipy.special.gammaln(count + 1)
+        return exponent - width + orders + self.log_counts[index]
+
+
+def cloud_prior(manifold: PointCloud, clouds: Float[Array, "m n ..."], t1: float) -> CloudPrior:
+    """The prior of data that are noised until t1."""
+    middle, spread = cloud_moments(manifold, clouds, max(manifold.centred, 1))
+    counts = np.asarray(jax.vmap(manifold.count)(clouds)).astype(int)
+    numbers = np.bincount(
+        counts - manifold.smallest, minlength=manifold.size - manifold.smallest + 1
+    )
+    with np.errstate(divide="ignore"):
+        log_counts = np.maximum(np.log(numbers / numbers.sum()), -1e9)
+    variance = spread**2 + 2 * t1
+    return CloudPrior(manifold, middle, variance, jnp.asarray(log_counts, middle.dtype))

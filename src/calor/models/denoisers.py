@@ -1,0 +1,160 @@
+r"""Denoisers of the paper on SPD(n): networks that name a positive definite matrix.
+
+* `TriangularScore`, for brain signals: a perceptron from the triangle of X to a triangle U, which
+  names U^T U.
+* `SPDNetScore`, for traffic: SPD-Net (Li et al. 2024), shaped like a U of layers X -> W X W^T
+  (BiMap) and "no eigenvalue below epsilon" (ReEig), with sizes 10-10-6-6-3-3-6-6-10-10 for n = 10.
+  On the way up each size is averaged with the matrix of that size on the way down; time and
+  condition enter as congruences.
+
+The matrix Y that is named is read as in a `DenoisedScore`: s = log_X(Y) / (a (1 + a)), a^2 = 2t.
+Pass the class as `score` to `calor.fit`.
+"""
+
+import math
+from itertools import pairwise
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..core.types import Key, Scalar
+from ..manifolds import SPD, AbstractManifold
+from ..manifolds._matrices import eigh
+from ..training.dense import Dense, dense
+from .fields import AbstractScore, Guess, frame_size, guessed
+from .network import FieldNetwork
+
+_FLOOR = 1e-4
+"""No eigenvalue is lower after a layer ReEig."""
+
+
+def _toward(manifold, t, x, y):
+    length = jnp.sqrt(2 * t)
+    return manifold._log(x, y) / (length * (1 + length))
+
+
+def _needs_spd(manifold):
+    if not isinstance(manifold, SPD):
+        raise ValueError(f"fit: this score is for SPD(n), not for {manifold}.")
+
+
+class TriangularScore(AbstractScore):
+    """A triangle from a triangle: X -> U, the denoised matrix being U^T U."""
+
+    manifold: SPD
+    network: FieldNetwork
+    guess: Guess | None = None
+
+    @staticmethod
+    def outputs(manifold):
+        """The entries of a triangle."""
+        _needs_spd(manifold)
+        return manifold.dim
+
+    def _field(self, t, x, condition):
+        i, j = np.triu_indices(self.manifold.size)
+        if self.guess is not None:
+            told = guessed(self.manifold, self.guess, t, x, condition)
+            condition = jnp.concatenate([condition, told])
+        entries = self.network((x - jnp.eye(len(x), dtype=x.dtype))[i, j], t, condition)
+        upper = jnp.eye(len(x), dtype=x.dtype).at[i, j].add(entries)
+        made = upper.T @ upper + _FLOOR * jnp.eye(len(x), dtype=x.dtype)
+        return _toward(self.manifold, t, x, made)
+
+
+@jax.custom_jvp
+def rectify(s: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The symmetric matrix with eigenvalues below the floor lifted to it (ReEig)."""
+    w, q = eigh(s)
+    return (q * jnp.maximum(w, _FLOOR)) @ q.T
+
+
+@rectify.defjvp
+def _(primals, tangents):
+    # Divided differences of max(w, floor): between 0 and 1, also where eigenvalues meet.
+    (s,), (e,) = primals, tangents
+    w, q = eigh(s)
+    lifted = jnp.maximum(w, _FLOOR)
+    gaps = w[:, None] - w
+    apart = jnp.abs(gaps) > 1e-6
+    slopes = jnp.where(
+        apart,
+        (lifted[:, None] - lifted) / jnp.where(apart, gaps, 1.0),
+        0.5 * ((w > _FLOOR)[:, None].astype(w.dtype) + (w > _FLOOR)),
+    )
+    return (q * lifted) @ q.T, q @ (slopes * (q.T @ e @ q)) @ q.T
+
+
+class SPDNet(eqx.Module):
+    """BiMap and ReEig layers in the shape of a U."""
+
+    maps: tuple[Float[Array, "o i"], ...]
+    hidden: Dense
+    turns: Dense
+    """From features of time and condition to the congruences before the first and middle map."""
+    log_times: tuple[float, float] = eqx.field(static=True)
+
+    def __call__(
+        self, x: Float[Array, "n n"], t: Scalar, condition: Float[Array, " c"]
+    ) -> Float[Array, "n n"]:
+        """The matrix that is named."""
+        start, end = self.log_times
+        inside = 2 * (jnp.log(t) - start) / (end - start) - 1
+        waves = jnp.pi / 2 * inside * jnp.arange(1, 5)
+        features = jnp.concatenate([inside[None], jnp.cos(waves), jnp.sin(waves), condition])
+        turns = self.turns(jax.nn.silu(self.hidden(features.astype(x.dtype))))
+        half, first = len(self.maps) // 2, len(x) ** 2
+        size = math.isqrt(len(turns) - first)
+        before = jnp.eye(len(x), dtype=x.dtype) + turns[:first].reshape(len(x), len(x))
+        middle = jnp.eye(size, dtype=x.dtype) + turns[first:].reshape(size, size)
+        x = before @ x @ before.T
+        seen = {}
+        for number, weight in enumerate(self.maps):
+            x = rectify(weight @ x @ weight.T)
+            if number < half:
+                seen[len(x)] = x
+            elif number == half:
+                x = middle @ x @ middle.T
+            elif len(x) in seen:
+                x = (x + seen[len(x)]) / 2
+        return rectify((x + x.T) / 2)
+
+
+def spd_net(
+    key: Key, manifold: AbstractManifold, conditions: int, times: tuple[float, float]
+) -> SPDNet:
+    """A random SPD-Net whose maps begin as parts of the identity, nearly."""
+    _needs_spd(manifold)
+    n = manifold.shape[0]
+    middle, small = max(1, round(0.6 * n)), max(1, round(0.3 * n))
+    sizes = [n, n, middle, middle, small, small, middle, middle, n, n]
+    key_maps, key_hidden, key_turns = jr.split(key, 3)
+    maps = [
+        jnp.eye(after, before) + 0.05 * jr.normal(k, (after, before))
+        for k, (before, after) in zip(jr.split(key_maps, 9), pairwise(sizes), strict=True)
+    ]
+    turns = dense(key_turns, 64, n * n + small * small, spread=0.0)
+    return SPDNet(
+        tuple(maps),
+        dense(key_hidden, 9 + conditions, 64, spread=0.1),
+        Dense(0.05 * turns.weight, turns.bias),
+        (math.log(times[0]), math.log(times[1])),
+    )
+
+
+class SPDNetScore(AbstractScore):
+    """SPD-Net names the denoised matrix."""
+
+    manifold: SPD
+    network: SPDNet
+    guess: Guess | None = None
+
+    outputs = staticmethod(frame_size)
+    make_network = staticmethod(spd_net)
+
+    def _field(self, t, x, condition):
+        return _toward(self.manifold, t, x, self.network(x, t, condition))

@@ -1,0 +1,162 @@
+r"""Scores: tangent vector fields that a network gives, for every time.
+
+The score of the noised data is s(t, x) = grad log p_t(x).  Two ways to write one with a network N
+of the embedded point:
+
+* `TangentScore`, extrinsic: coefficients in the tangent frame e_j of the manifold,
+
+      s = c(t) sum_j N_j e_j(x),     c = sqrt(lambda / (e^(2 lambda t) - 1)),
+
+  so that N is of order one: c ~ 1/sqrt(2t) early, and c ~ e^(-lambda t), like the score itself,
+  late on a compact manifold whose first eigenvalue is lambda.
+
+* `DenoisedScore`, intrinsic: N names a point y of the manifold, and the denoised point of the
+  paper, exp_x(2t s), lies on the geodesic from x to it,
+
+      s = log_x(y) / (a (1 + a)),    a = sqrt(2t).
+
+A network may be told of a first guess, the score of a noised mixture of Gaussians that the embedded
+data look like (`calor.mixture`), or of a Gaussian given the condition (`calor.gaussian`); in a
+`TangentScore` it is added to N.
+
+On a quotient both are equivariant by construction: the field is averaged over those images of x
+that the network can tell apart.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..core.types import Key, Point, Scalar, Tangent
+from ..manifolds import AbstractManifold
+from .guesses.gaussian import Gaussian
+from .guesses.mixture import Mixture
+from .network import FieldNetwork
+
+Guess = Mixture | Gaussian
+
+
+class AbstractScore(eqx.Module):
+    """A tangent vector field for every time; a new one supplies `outputs` and `_field`.
+
+    Its network is a `FieldNetwork` of the embedded point unless `make_network` makes another.
+    """
+
+    manifold: eqx.AbstractVar[AbstractManifold]
+    network: eqx.AbstractVar[Any]
+    guess: eqx.AbstractVar[Guess | None]
+    """A law that embedded data look like, if the network is told of one."""
+
+    @staticmethod
+    @abstractmethod
+    def outputs(manifold: AbstractManifold) -> int:
+        """How many numbers the network has to return."""
+
+    @staticmethod
+    def make_network(
+        key: Key, manifold: AbstractManifold, conditions: int, times: tuple[float, float]
+    ) -> Any:
+        """A network of its own from the size of conditions and the first and last time, or None."""
+        return None
+
+    @staticmethod
+    def adds_guess() -> bool:
+        """Whether the field is about the score of its guess until the network is trained."""
+        return False
+
+    @abstractmethod
+    def _field(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
+        """The field, not yet averaged."""
+
+    def __call__(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
+        """The tangent vector at x."""
+        manifold = self.manifold
+        images = jax.eval_shape(manifold.lookalikes, x).shape[0]
+        if images == 1:
+            return self._field(t, x, condition)
+        # Each image g x has a vector there; the differential of g brings it back to x.
+        frame = manifold.frame(x)
+        points, moved = jax.vmap(
+            lambda e: jax.jvp(manifold.lookalikes, (x,), (e,)), out_axes=(None, 0)
+        )(frame)
+        vectors = jax.vmap(lambda point: self._field(t, point, condition))(points)
+        along = jax.vmap(jax.vmap(manifold._inner), (None, None, 0))(points, vectors, moved)
+        return jnp.tensordot(jnp.mean(along, axis=1), frame, axes=1)
+
+
+def frame_size(manifold: AbstractManifold) -> int:
+    """The number of vectors of the frame."""
+    return jax.eval_shape(manifold.frame, jax.ShapeDtypeStruct(manifold.shape, float)).shape[0]
+
+
+def guessed(
+    manifold: AbstractManifold, guess: Guess, t: Scalar, x: Point, condition: Float[Array, " c"]
+) -> Float[Array, " f"]:
+    """sqrt(2t) times the score of a noised guess, as coefficients in the frame at x."""
+    place, pull_back = jax.vjp(manifold.embedding, x)
+    (slope,) = pull_back(jnp.sqrt(2 * t) * guess.score(place, t, condition))
+    return jnp.tensordot(manifold.frame(x), slope, axes=slope.ndim)
+
+
+def network_output(
+    field: AbstractScore, t: Scalar, x: Point, condition: Float[Array, " c"]
+) -> tuple[Float[Array, " o"], Float[Array, " f"] | None]:
+    """What the network of a field returns at x, and the guess that it was told of."""
+    place = field.manifold.embedding(x)
+    if field.guess is None:
+        return field.network(place, t, condition), None
+    told = guessed(field.manifold, field.guess, t, x, condition)
+    return field.network(place, t, jnp.concatenate([condition, told])), told
+
+
+class TangentScore(AbstractScore):
+    """An ambient field, projected to the tangent space and scaled with time."""
+
+    manifold: AbstractManifold
+    network: FieldNetwork
+    guess: Guess | None = None
+
+    outputs = staticmethod(frame_size)
+
+    @staticmethod
+    def adds_guess():
+        """The guess is added to what the network gives."""
+        return True
+
+    def _field(self, t, x, condition):
+        rate = self.manifold.spectral_gap()
+        scale = jax.lax.rsqrt(2 * t)
+        if rate > 0:
+            scale = jnp.sqrt(rate / jnp.expm1(2 * rate * t))
+        coefficients, told = network_output(self, t, x, condition)
+        if told is not None:
+            coefficients = coefficients + told
+        return scale * jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
+
+
+class DenoisedScore(AbstractScore):
+    """A point of the manifold, toward which noise is taken away."""
+
+    manifold: AbstractManifold
+    network: FieldNetwork
+    guess: Guess | None = None
+
+    @staticmethod
+    def outputs(manifold):
+        """What a point is made from."""
+        return manifold.code_size()
+
+    def _field(self, t, x, condition):
+        code, _ = network_output(self, t, x, condition)
+        # Untrained networks return almost zero, from which no direction can be read.
+        toward = self.manifold._log(x, self.manifold.decode(code + 1e-3))
+        length = jnp.sqrt(2 * t)
+        return toward / (length * (1 + length))
+
+    def denoised(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Point:
+        """The denoised point exp_x(2t s)."""
+        return self.manifold._exp(x, 2 * t * self(t, x, condition))

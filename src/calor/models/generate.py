@@ -1,0 +1,83 @@
+r"""Generation: from noise at the last time back to data, step by step on the manifold.
+
+Times run down t_0 > t_1 > ... geometrically.  With a = sqrt(2t) the noise level, one step from t to
+t' moves a point x by a geodesic:
+
+* `walk`, the reverse SDE dX = 2 s dt + sqrt(2) dB (time running backwards):
+
+      x' = exp_x( 2 (t - t') s + sqrt(2 (t - t') t'/t) z ),    z a standard Gaussian at x.
+
+  The variance has the factor t'/t of the law of X_t' given X_t and X_0 in flat space, so that long
+  steps are right as well where the data are one point.
+
+* `flow`, the probability flow dx/dt = -s, that is dx/da = -a s: the midpoint rule in a, written in
+  the tangent space at the midpoint m,  x' = exp_m( log_m(x) + (a' - a) (-a_m s_m) ).
+
+* `corrected`, the walk with Langevin steps x -> exp_x(e s + sqrt(2 e) z) after each step.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from ..core.types import Key, Point, Scalar, Tangent
+from ..manifolds import AbstractManifold
+
+Field = Callable[[Scalar, Point], Tangent]
+# Langevin steps, in units of t: the noise has variance 2t, so this is well below instability.
+_LANGEVIN = 0.25
+
+
+def walk(score: Field, manifold: AbstractManifold, t, after, x, key):
+    """One step of the reverse SDE."""
+    drift = 2 * (t - after) * score(t, x)
+    noise = jnp.sqrt(2 * (t - after) * after / t) * manifold._random_tangent(key, x)
+    return manifold._project(manifold._exp(x, drift + noise))
+
+
+def flow(score: Field, manifold: AbstractManifold, t, after, x, key):
+    """One step of the probability flow."""
+    start, end = jnp.sqrt(2 * t), jnp.sqrt(2 * after)
+    return midpoint(lambda a, x: a * score(a**2 / 2, x), manifold, start, end, x)
+
+
+def midpoint(velocity: Field, manifold: AbstractManifold, start, end, x):
+    """One step of the midpoint rule, from `start` down to `end`."""
+    halfway = manifold._exp(x, (start - end) / 2 * velocity(start, x))
+    move = (start - end) * velocity((start + end) / 2, halfway)
+    return manifold._project(manifold._exp(halfway, manifold._log(halfway, x) + move))
+
+
+def corrected(score: Field, manifold: AbstractManifold, t, after, x, key):
+    """One step of the reverse SDE and one of Langevin dynamics."""
+    key_walk, key_noise = jr.split(key)
+    x = walk(score, manifold, t, after, x, key_walk)
+    length = _LANGEVIN * after
+    noise = jnp.sqrt(2 * length) * manifold._random_tangent(key_noise, x)
+    return manifold._project(manifold._exp(x, length * score(after, x) + noise))
+
+
+METHODS = {"walk": walk, "flow": flow, "corrected": corrected}
+
+
+def generate(
+    score: Field,
+    manifold: AbstractManifold,
+    method: Callable,
+    times: Float[Array, " s"],
+    stop: Scalar,
+    x: Point,
+    key: Key,
+) -> Point:
+    """Run one point down the times until its own last time `stop`."""
+
+    def step(x, inputs):
+        t, after, key = inputs
+        moved = method(score, manifold, t, jnp.maximum(after, stop), x, key)
+        return jnp.where(t > stop, moved, x), None
+
+    inputs = times[:-1], times[1:], jr.split(key, len(times) - 1)
+    return jax.lax.scan(step, x, inputs)[0]

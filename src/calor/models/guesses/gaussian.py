@@ -1,0 +1,216 @@
+r"""Gaussian laws of places in a flat space, given conditions, and how heat spreads them.
+
+Given a condition c, places are about Gaussian around the mean m that a regression predicts,
+
+    z ~ N(m, Sigma),     a time t later   N(m, Sigma + 2 t I),
+
+whose score (Sigma + 2t)^-1 (m - z) is known.  It is a first guess of the score of the data, which a
+network corrects, and at the last time it is where generation starts.
+
+A label has a covariance Sigma of its own.  Where conditions are numbers the directions v_k are
+common to all, and a second regression predicts how wide the law is along each,
+
+    Sigma = sum_k sigma_k^2 f_k(c) v_k v_k^T.
+
+What regressions predict is told: the last numbers of the features that come with a point are m or,
+if there are factors, m and log f.  Without conditions the mean is zero, which is what centring at
+the Frechet mean of the data does.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ...core.types import Key, Scalar
+from ...heat.kernel import AbstractHeatKernel
+from ...manifolds import AbstractManifold
+from ..prior import AbstractPrior
+
+# Draws that tell how much wider than in flat space noise is.
+_DRAWS = 512
+# Which shares of the covariance of all in that of a label, and of a round one in both, are tried,
+# and the parts of the data that are left out in turn to choose.
+_SHARING = (0.0, 0.25, 0.5, 0.75, 1.0)
+_SHRINKING = (0.0, 1e-4, 1e-3, 0.003, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+_FOLDS = 10
+
+
+class Gaussian(eqx.Module):
+    """One covariance, or one for each label, in the form V diag(variances) V^T."""
+
+    vectors: Float[Array, "k d d"]
+    variances: Float[Array, "k d"]
+    scaled: bool = eqx.field(static=True, default=False)
+    """Whether features end with the logarithms of factors of the variances."""
+
+    def _part(self, features):
+        """The mean and the covariance that features tell."""
+        count, size = self.variances.shape
+        if self.scaled:
+            told, factors = features[:-size], jnp.exp(features[-size:])
+            return told[-size:], self.vectors[0], self.variances[0] * factors
+        mean = features[-size:] if len(features) else jnp.zeros(size, self.variances.dtype)
+        if count == 1:
+            return mean, self.vectors[0], self.variances[0]
+        label = features[:count]  # one-hot
+        chosen = jnp.argmax(label)
+        return mean, self.vectors[chosen], self.variances[chosen]
+
+    def widths(self, features: Float[Array, "n c"]) -> tuple[float, float]:
+        """A small and a large variance; tenths of conditions with extreme ones are left out."""
+        lowest, highest = jnp.min(self.variances), jnp.max(self.variances)
+        if self.scaled:
+            variances = self.variances * jnp.exp(features[:, -self.variances.shape[1] :])
+            lowest = jnp.quantile(jnp.min(variances, axis=1), 0.1)
+            highest = jnp.quantile(jnp.max(variances, axis=1), 0.9)
+        return float(lowest), float(highest)
+
+    def score(
+        self, z: Float[Array, " d"], t: Scalar, features: Float[Array, " c"]
+    ) -> Float[Array, " d"]:
+        """The gradient of the logarithm of the density at time t."""
+        mean, vectors, variances = self._part(features)
+        return vectors @ (((mean - z) @ vectors) / (variances + 2 * t))
+
+    def log_prob(
+        self, z: Float[Array, " d"], noise: Scalar, features: Float[Array, " c"]
+    ) -> Scalar:
+        """The log-density after noise of so much variance was added to every coordinate."""
+        mean, vectors, variances = self._part(features)
+        total = variances + noise
+        squares = ((z - mean) @ vectors) ** 2 / total
+        return -0.5 * jnp.sum(squares + jnp.log(2 * jnp.pi * total))
+
+    def sample(self, key: Key, noise: Scalar, features: Float[Array, " c"]) -> Float[Array, " d"]:
+        """A draw."""
+        mean, vectors, variances = self._part(features)
+        return mean + vectors @ (
+            jnp.sqrt(variances + noise) * jr.normal(key, mean.shape, mean.dtype)
+        )
+
+
+def fit_gaussian(
+    residuals: Float[np.ndarray, "n d"],
+    labels: Float[np.ndarray, "n k"] | None,
+    groups: Int[np.ndarray, " n"] | None = None,
+) -> Gaussian:
+    r"""The law of places minus their predicted means.
+
+    With S the covariance of all rows and S_l that of a label, both raw,
+
+        Sigma_l = (1 - a) ((1 - b) S_l + b S) + a tr(S)/d I,
+
+    where a and b have the largest likelihood on rows that are left out, tenths of the rows or of
+    the groups.  Rules that take rows for independent Gaussians, such as OAS, shrink too little
+    where tails are heavy or groups differ.
+
+    Args:
+        residuals: one row for each place.
+        labels: the label of each row, one-hot, if conditions are labels.
+        groups: the number of the group of each row, if they are not independent.
+    """
+    own = np.zeros(len(residuals), int) if labels is None else np.argmax(labels, axis=1)
+    count = 1 if labels is None else labels.shape[1]
+    folds = _folds(np.arange(len(residuals)) if groups is None else groups)
+    sharing = (1.0,) if labels is None else _SHARING
+    totals = np.zeros((len(sharing), len(_SHRINKING)))
+    for fold in np.unique(folds):
+        kept = folds != fold
+        if not kept.any():  # one row: nothing is known but its length
+            totals[-1, -1] = 1.0
+            break
+        raw = _moments(residuals[kept], own[kept], count)
+        for row, share in enumerate(sharing):
+            totals[row] += _log_likelihoods(residuals[~kept], own[~kept], *raw, share)
+    row, column = np.unravel_index(np.argmax(totals), totals.shape)
+    common, each = _moments(residuals, own, count)
+    spectrum, vectors = _spectra(common, each, sharing[row])
+    variances = _shrunk(spectrum, common, _SHRINKING[column])
+    dtype = jnp.result_type(float)
+    return Gaussian(jnp.asarray(vectors, dtype), jnp.asarray(variances, dtype))
+
+
+def _folds(groups):
+    """A number for each row, the same for rows of a group if there are several."""
+    each, numbers = np.unique(groups, return_inverse=True)
+    if len(each) == 1:
+        each = numbers = np.arange(len(groups))
+    return (np.random.default_rng(0).permutation(len(each)) % _FOLDS)[numbers]
+
+
+def _moments(rows, labels, count):
+    """The raw covariance of all rows, and that of each label; of no rows it is the one of all."""
+    common = rows.T @ rows / len(rows)
+    parts = [rows[labels == label] for label in range(count)]
+    return common, np.stack([p.T @ p / len(p) if len(p) else common for p in parts])
+
+
+def _spectra(common, each, share):
+    if share == 1.0:  # they are all the same
+        spectrum, vectors = np.linalg.eigh(common)
+        return np.tile(spectrum, (len(each), 1)), np.tile(vectors, (len(each), 1, 1))
+    return np.linalg.eigh((1 - share) * each + share * common)
+
+
+def _shrunk(spectrum, common, shrinking):
+    """Eigenvalues, all positive."""
+    middle = np.trace(common) / len(common)
+    return (1 - shrinking) * np.maximum(spectrum, 0) + (shrinking + 1e-9) * middle + 1e-12
+
+
+def _log_likelihoods(rows, labels, common, each, share):
+    """Of rows, for every value of the shrinking, up to a constant."""
+    spectrum, vectors = _spectra(common, each, share)
+    found = np.zeros(len(_SHRINKING))
+    for label in np.unique(labels):
+        squares = (rows[labels == label] @ vectors[label]) ** 2
+        variances = _shrunk(spectrum[label], common, np.asarray(_SHRINKING)[:, None])
+        found -= np.sum(squares.sum(axis=0) / variances, axis=1)
+        found -= len(squares) * np.sum(np.log(variances), axis=1)
+    return found / 2
+
+
+class GaussianPrior(AbstractPrior):
+    r"""The noised law at the last time, on a manifold that `embedding` maps to R^d.
+
+    In the Riemannian volume its density is that of the places over the volume change of the chart.
+    """
+
+    manifold: AbstractManifold
+    gaussian: Gaussian
+    noise: Float[Array, ""]
+    """The variance of the noise in every coordinate."""
+
+    def sample(self, key, features):
+        """A draw."""
+        return self.manifold.decode(self.gaussian.sample(key, self.noise, features))
+
+    def log_prob(self, x, features):
+        """The log-density."""
+        place = self.manifold.embedding(x)
+        value = self.gaussian.log_prob(place, self.noise.astype(x.dtype), features)
+        return value - self.manifold.log_chart_volume(x)  # pyright: ignore
+
+
+def gaussian_prior(kernel: AbstractHeatKernel, law: Gaussian, t: float, key: Key) -> GaussianPrior:
+    """The law of places that the kernel has noised for a time t.
+
+    In flat space noise has the variance 2t.  Negative curvature widens it; by how much is measured.
+    """
+    return GaussianPrior(kernel.manifold, law, _noise(kernel, t, jr.split(key, _DRAWS)))
+
+
+@eqx.filter_jit
+def _noise(kernel, t, keys):
+    """The mean square of a coordinate of what was noised from the origin."""
+    origin = kernel.manifold.origin()
+    draw = lambda key: kernel._sample(jnp.asarray(t, origin.dtype), origin, key)
+    return jnp.mean(jax.vmap(kernel.manifold.embedding)(jax.vmap(draw)(keys)) ** 2)
+
+
+def has_chart(manifold: AbstractManifold) -> bool:
+    """Whether `embedding` maps the manifold one to one to R^d, with `decode` as its inverse."""
+    return hasattr(manifold, "log_chart_volume")

@@ -1,0 +1,159 @@
+"""Networks; they know nothing of geometry.
+
+For solutions of the heat equation: a small set network, calor's own, and the modified perceptron of
+Wang et al., "An expert's guide to training physics-informed neural networks" (2023), which the
+paper uses.  For scores and velocities: a residual perceptron of place, time and condition.
+"""
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from ..core.checks import positive_integer
+from ..core.types import Key, Scalar
+from ..training.dense import Dense, dense
+from ..training.fixed import Fixed
+
+
+class FieldNetwork(eqx.Module):
+    r"""A residual perceptron of a place z in a flat space, a time t and a condition.
+
+    The place enters as it is, standardized, and through fixed random waves whose frequencies k are
+    spread evenly in log |k|, damped as heat damps them,
+
+        exp(-a |k|^2 t) (cos k.z, sin k.z),
+
+    so that at time t the network does not see details finer than sqrt(t).
+    """
+
+    middle: Fixed
+    spread: Fixed
+    frequencies: Fixed
+    damping: float = eqx.field(static=True)
+    log_times: tuple[float, float] = eqx.field(static=True)
+    layers: tuple[Dense, ...]
+    out: Dense
+
+    def __call__(
+        self, z: Float[Array, " d"], t: Scalar, condition: Float[Array, " c"]
+    ) -> Float[Array, " o"]:
+        """The output at one place, time and condition."""
+        z = z - self.middle.value
+        waves = self.frequencies.value
+        phases = z @ waves
+        damped = jnp.exp(-self.damping * jnp.sum(waves**2, axis=0) * t)
+        start, end = self.log_times
+        inside = 2 * (jnp.log(t) - start) / (end - start) - 1
+        turns = jnp.pi / 2 * inside * jnp.arange(1, 9)
+        hidden = jnp.concatenate(
+            [
+                z / self.spread.value,
+                jnp.sqrt(2.0) * damped * jnp.cos(phases),
+                jnp.sqrt(2.0) * damped * jnp.sin(phases),
+                inside[None],
+                jnp.cos(turns),
+                jnp.sin(turns),
+                condition,
+            ]
+        ).astype(z.dtype)
+        hidden = jax.nn.silu(self.layers[0](hidden))
+        for layer in self.layers[1:]:
+            hidden = hidden + jax.nn.silu(layer(hidden))
+        return self.out(hidden)
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """The size of a `FieldNetwork`, and what it can resolve."""
+
+    width: int = 192
+    depth: int = 4
+    frequencies: int | None = None
+    """Waves; by default 128, and in `calor.fit` none on manifolds of more than ten dimensions."""
+    centres: int = 0
+    """Gaussians of the mixture whose score is the first guess that the network corrects."""
+    gaussian: bool | None = None
+    """Whether the first guess is one Gaussian around the mean that a regression on the condition
+    gives; by default on SPD(n), where one chart covers the manifold."""
+    damping: float = 0.7
+    """How fast waves fade with time; more is smoother."""
+    finest: float | None = None
+    """The shortest wave, as 1/|k|; by default 2.5 sqrt(2 t_min)."""
+
+    judge: ClassVar[str] = "likelihood"
+    """Training is judged by the likelihood of held out points."""
+
+    def __post_init__(self):
+        for name, least in (("width", 1), ("depth", 1), ("frequencies", 0), ("centres", 0)):
+            value = getattr(self, name)
+            if value is None and name == "frequencies":
+                continue
+            value = positive_integer(value, name, "Network", at_least=least)
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "damping", float(self.damping))
+        if self.finest is not None:
+            object.__setattr__(self, "finest", float(self.finest))
+        if not self.damping >= 0:
+            raise ValueError(f"Network: damping must not be negative, got {self.damping!r}.")
+        if self.finest is not None and not self.finest > 0:
+            raise ValueError(f"Network: finest must be positive, got {self.finest!r}.")
+
+    def build(
+        self,
+        key: Key,
+        places: Float[Array, "n d"],
+        scales: tuple[float, float],
+        times: tuple[float, float],
+        conditions: int,
+        outputs: int,
+        smallest: float = 1e-12,
+    ) -> FieldNetwork:
+        """A random network.
+
+        Args:
+            key: a random key.
+            places: examples of the place, which are standardized.
+            scales: the finest and the coarsest length to resolve.
+            times: the smallest and the largest time.
+            conditions: how many numbers the condition has.
+            outputs: how many numbers the network returns.
+            smallest: what places are divided by at least.
+        """
+        return _build(self, key, jnp.asarray(places), scales, times, conditions, outputs, smallest)
+
+
+_WAVES = 128
+
+
+@eqx.filter_jit
+def _build(network, key, places, scales, times, conditions, outputs, smallest):
+    key_direction, key_layers, key_out = jr.split(key, 3)
+    size = places.shape[1]
+    count = _WAVES if network.frequencies is None else network.frequencies
+    direction = jr.normal(key_direction, (size, count))
+    finest, coarsest = scales
+    finest = network.finest or finest
+    lengths = jnp.exp(jnp.linspace(jnp.log(1 / coarsest), jnp.log(1 / finest), count))
+    frequencies = direction / jnp.linalg.norm(direction, axis=0) * lengths
+    sizes = [size + 2 * count + 17 + conditions, *[network.width] * network.depth]
+    pairs = zip(jr.split(key_layers, network.depth), sizes, sizes[1:], strict=False)
+    # Layers start somewhat small, so that the first ones do not saturate.
+    layers = [dense(k, before, after, spread=0.1) for k, before, after in pairs]
+    layers = tuple(Dense(0.6 * layer.weight, layer.bias) for layer in layers)
+    out = dense(key_out, network.width, outputs, spread=0.0)
+    middle, spread = jnp.mean(places, axis=0), jnp.std(places, axis=0)
+    return FieldNetwork(
+        Fixed(middle),
+        Fixed(jnp.maximum(spread, 1e-3 * jnp.max(spread) + smallest)),
+        Fixed(frequencies),
+        float(network.damping),
+        (math.log(times[0]), math.log(times[1])),
+        layers,
+        Dense(out.weight * 0.01, out.bias),
+    )

@@ -1,0 +1,103 @@
+r"""Where generation starts: the law of the noised data at the last time.
+
+On a compact manifold it is close to uniform.  Otherwise it is the mean of the heat kernels around
+the data, and the prior keeps a few centres: one, the Frechet mean of the data, as in the paper, or
+many of the data points themselves, which makes it exact at any last time.  Where the manifold has a
+chart, `calor.gaussian` has a prior that knows the shape of the data.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+from ..core.types import Key, Point, Scalar
+from ..heat.kernel import AbstractHeatKernel
+from ..manifolds import AbstractManifold
+
+
+class AbstractPrior(eqx.Module):
+    """A law on a manifold that can be drawn from and has a density."""
+
+    @abstractmethod
+    def sample(self, key: Key, features: Float[Array, " c"]) -> Point:
+        """A draw, given what a condition became."""
+
+    @abstractmethod
+    def log_prob(self, x: Point, features: Float[Array, " c"]) -> Scalar:
+        """log density in the Riemannian volume."""
+
+    def partner(self, x: Point, key: Key, features: Float[Array, " c"]) -> Point:
+        """A draw that a geodesic can join with x: any, unless the manifold has several parts."""
+        return self.sample(key, features)
+
+
+class Uniform(AbstractPrior):
+    """The uniform law of a compact manifold."""
+
+    manifold: AbstractManifold
+    found_volume: Float[Array, ""] | None = None
+    """The logarithm of the volume, if it is known better than the manifold knows it."""
+
+    def sample(self, key, features):
+        """A uniform point."""
+        return self.manifold._random_point(key)
+
+    def log_prob(self, x, features):
+        """Minus the logarithm of the volume."""
+        volume = self.found_volume
+        if volume is None:
+            volume = self.manifold.log_volume()  # pyright: ignore
+        return -volume.astype(x.dtype)
+
+
+class KernelPrior(AbstractPrior):
+    """The heat kernel at time t, around centres that are equally likely."""
+
+    kernel: AbstractHeatKernel
+    t: float = eqx.field(static=True)
+    centres: Float[Array, "m ..."]
+
+    def sample(self, key, features):
+        """A draw around a random centre."""
+        key_centre, key_noise = jr.split(key)
+        centre = self.centres[jr.randint(key_centre, (), 0, len(self.centres))]
+        return self.kernel._sample(jnp.asarray(self.t, centre.dtype), centre, key_noise)
+
+    def log_prob(self, x, features):
+        """The logarithm of the mean of the kernels."""
+        t = jnp.asarray(self.t, x.dtype)
+        values = jax.vmap(lambda centre: self.kernel._log_prob(t, x, centre))(self.centres)
+        return logsumexp(values) - jnp.log(len(self.centres))
+
+
+def is_compact(manifold: AbstractManifold) -> bool:
+    """Whether the manifold has a finite volume."""
+    if not hasattr(manifold, "log_volume"):
+        return False
+    try:
+        manifold.log_volume()  # pyright: ignore
+    except ValueError:  # a product or quotient of what has none
+        return False
+    return True
+
+
+def distance_from_uniform(
+    kernel: AbstractHeatKernel, t: float, data: Float[Array, "n ..."], key: Key
+) -> float:
+    """The mean over uniform points of |vol p_t - 1|, p_t the law of the noised data."""
+    manifold = kernel.manifold
+    key_points, key_data = jr.split(key)
+    points = jax.vmap(manifold._random_point)(jr.split(key_points, 128)).astype(data.dtype)
+    time = jnp.asarray(t, data.dtype)
+    chosen = data[jr.randint(key_data, (min(256, len(data)),), 0, len(data))]
+
+    def density(x):
+        values = jax.vmap(lambda x0: kernel._log_prob(time, x, x0))(chosen)
+        return logsumexp(values) - jnp.log(len(values)) + manifold.log_volume()  # pyright: ignore
+
+    return float(jnp.mean(jnp.abs(jnp.expm1(jax.jit(jax.vmap(density))(points)))))

@@ -1,0 +1,121 @@
+"""The certificate of a solution of the heat equation, at points that training never saw."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from ..core.types import Key
+from ..heat.certificate import FURTHER, TIMES, Certificate, assembled, column, source_points
+from ..heat.early.certify import certify_law
+from ..heat.early.geodesics import GeodesicLaw
+from ..heat.kernel import AbstractHeatKernel
+from ..manifolds import Submanifold
+from ..manifolds.walks import geodesic_random_walk, geodesic_walk
+from .forms.base import AbstractSolution
+from .forms.collocation import trusted_radius
+
+
+def certify_solution(
+    solution: AbstractSolution,
+    law: AbstractHeatKernel,
+    interval: tuple[float, float],
+    *,
+    points: int,
+    key: Key,
+) -> Certificate:
+    """Measure a solution at points of Brownian motion.
+
+    Args:
+        solution: what to certify.
+        law: the short-time law that it takes over from at t0.
+        interval: t0 and t1, the ends of the solved interval; t0 = 0 if it is exact there.
+        points: the number of points at each time.
+        key: a random key.
+    """
+    manifold, (t0, t1) = solution.manifold, interval
+    key_source, key_initial, key_inside = jr.split(key, 3)
+    sources = source_points(manifold, points, key_source)
+    error, mean_error, log_mass, earlier = 0.0, None, 0.0, None
+    if t0 > 0:
+        many = jnp.tile(sources, (4,) + (1,) * (sources.ndim - 1))
+        error, mean_error, log_mass = _initial_error(solution, law, t0, many, key_initial)
+    if isinstance(law, GeodesicLaw):
+        # The solution starts from the law, and inherits its error.
+        earlier = certify_law(law, t0, key=jr.fold_in(key, 1), rounded=False)
+        error, log_mass = error + earlier.bound(t0), log_mass + earlier.log_mass[-1]
+        mean_error = (mean_error or 0.0) + earlier.estimate(t0)
+
+    factors = jnp.where(jnp.arange(points) % 2 == 0, 1.0, FURTHER)
+
+    # Three compiled functions, not one: eigendecompositions of batches that XLA runs side by side
+    # on a CPU wait for each other's threads, for ever.
+    @jax.jit
+    def walk(t, key):
+        one = lambda x0, factor, key: _walk(manifold, t * factor, x0, key)
+        return jax.vmap(one)(sources, factors, jr.split(key, points))
+
+    @jax.jit
+    def measure(t, x):
+        terms = jax.vmap(lambda x, x0: solution.terms(t, x, x0))(x, sources)
+        return jax.vmap(lambda terms: (terms.residual(), terms.normalized_residual()))(terms)
+
+    reach = jax.jit(jax.vmap(lambda x, x0: _distance(manifold, x, x0)))
+    times = np.geomspace(t0 or t1 / 50, t1, TIMES)
+    columns = []
+    for t, key_time in zip(times, jr.split(key_inside, TIMES), strict=True):
+        x = walk(jnp.asarray(t), key_time)
+        residual, normalized = map(np.asarray, measure(jnp.asarray(t), x))
+        columns.append(column(residual, normalized, reach(x, sources)))
+    parts = {"initial_error": error, "initial_mean": mean_error, "earlier": earlier}
+    return assembled(manifold, t0, times, columns, log_mass, points, **parts)
+
+
+def _walk(manifold, t, x0, key):
+    if isinstance(manifold, Submanifold):
+        return geodesic_walk(manifold, t, x0, key)
+    return geodesic_random_walk(manifold, t, x0, key)
+
+
+def _distance(manifold, x, x0):
+    """The distance, or the chord where that would be a boundary value problem."""
+    if isinstance(manifold, Submanifold):
+        return jnp.sqrt(manifold._inner(x0, x - x0, x - x0))
+    return manifold._dist(x, x0)
+
+
+def _initial_error(solution, law, t0, sources, key):
+    """The largest and mean difference from the short-time law at t0, and the log of the mass there.
+
+    On a symmetric space the points are Gaussian steps from the source, without those so near the
+    cut locus that the law misses another geodesic, and the mean is not asked for; on a manifold
+    given by equations they are draws of the law, which knows log p there.
+    """
+    manifold, t = solution.manifold, jnp.asarray(t0)
+    keys = jr.split(key, len(sources))
+    if isinstance(law, GeodesicLaw):
+
+        @jax.jit
+        @jax.vmap
+        def compare(x0, key):
+            x, value, _ = law.draw(t, x0, key)
+            return solution.log_prob(t, x, x0) - value
+
+        differences = np.asarray(compare(sources, keys))
+        mean = float(np.mean(np.abs(differences)))
+        return float(np.max(np.abs(differences))), mean, float(np.log(np.mean(np.exp(differences))))
+
+    @jax.jit
+    @jax.vmap
+    def step(x0, key):
+        return manifold._exp(x0, jnp.sqrt(2 * t) * manifold._random_tangent(key, x0))
+
+    @jax.jit
+    @jax.vmap
+    def difference(x, x0):
+        return solution.log_prob(t, x, x0) - law._log_prob(t, x, x0)
+
+    x = step(sources, keys)
+    distances = np.asarray(jax.jit(jax.vmap(manifold._dist))(x, sources))
+    differences = np.asarray(difference(x, sources))[distances < trusted_radius(manifold, t0)]
+    return float(np.max(np.abs(differences))), None, float(np.log(np.mean(np.exp(differences))))

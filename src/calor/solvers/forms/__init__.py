@@ -1,0 +1,1 @@
+"""How solutions of the log heat equation are written, and the rows of their equations."""

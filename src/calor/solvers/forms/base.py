@@ -1,0 +1,51 @@
+"""What a solution of the log heat equation is."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ...core.types import Point, Scalar, Tangent
+from ...heat.equation import Terms
+from ...manifolds import AbstractManifold, calculus
+
+
+class AbstractSolution(eqx.Module):
+    """log p(t, x | x0) as learned, for t between the ends of the solved interval."""
+
+    manifold: eqx.AbstractVar[AbstractManifold]
+
+    @abstractmethod
+    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
+        """log p."""
+
+    @abstractmethod
+    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
+        """log p, and its Riemannian gradient in x."""
+
+    def score(self, t: Scalar, x: Point, x0: Point) -> Tangent:
+        """The Riemannian gradient of log p in x."""
+        return self.log_prob_and_score(t, x, x0)[1]
+
+    def terms(self, t: Scalar, x: Point, x0: Point) -> Terms:
+        """The terms of the log heat equation, by automatic differentiation."""
+        phi, frame = lambda x: self.log_prob(t, x, x0), self.manifold.frame(x)
+        slope = calculus.gradient(phi, x, frame)
+        drift = self.manifold.coordinate_laplacian(x)
+        return Terms(
+            jax.grad(self.log_prob)(t, x, x0),
+            calculus.laplacian(phi, x, frame, drift),
+            self.manifold._inner(x, slope, slope),
+        )
+
+
+def in_window(
+    edges: tuple[float, ...], stacked: Any, t: Scalar
+) -> tuple[Any, tuple[Scalar, Scalar]]:
+    """Of arrays with a row for each window of time those of the window of t, and its ends."""
+    ends = jnp.asarray(edges, t.dtype)
+    index = jnp.sum(t > ends[1:-1]) if len(edges) > 2 else 0
+    chosen = jax.tree.map(lambda a: a[index].astype(t.dtype), stacked)
+    return chosen, (ends[index], ends[index + 1])

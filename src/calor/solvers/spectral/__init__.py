@@ -1,0 +1,1 @@
+"""Heat kernels of compact manifolds as sums over eigenfunctions."""

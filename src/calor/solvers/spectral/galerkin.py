@@ -1,0 +1,301 @@
+r"""The heat kernel of a compact manifold from its equations, without a mesh.
+
+    p(t, x | x0) = sum_k exp(-lambda_k t) f_k(x) f_k(x0)
+
+The eigenfunctions f_k of the Laplacian are sought among polynomials of the ambient coordinates
+(`calor.polynomials`), by Galerkin's method: with the matrices of <f, g> and <grad f, grad g> it is
+an eigenvalue problem.  Integrals are sums over random points with weights.  Equal weights would
+give eigenvalues that are wrong by per cents.  The cure needs nothing but the operator: on a closed
+manifold the integral of a Laplacian vanishes, and the volume is the only measure with that
+property.  So the weights are changed, as little as possible, until
+
+    sum_i w_i (Delta f)(x_i) = 0        for all polynomials f up to a degree.
+
+That leaves one number, the volume.  Near the diagonal the kernel is known for small t,
+
+    log p(t, x | x) = -(n/2) log 4 pi t + t R(x) / 6 + O(t^2),
+
+which is matched to the series at times where both hold, the rest being a polynomial in t.
+
+The series is symmetric and has unit mass at every t.  At small t it needs too many terms: below a
+time t0, where the two agree best, the law of `calor.geodesics` speaks.
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import scipy.linalg
+from tqdm import tqdm
+
+from ...core.checks import positive_integer, random_key
+from ...core.types import Key
+from ...heat.certificate import FURTHER, Certificate
+from ...heat.early.certify import certify_law
+from ...heat.early.geodesics import GeodesicLaw, last_of_law, shortest_length
+from ...manifolds import Submanifold
+from ...manifolds.walks import geodesic_walk
+from .polynomials import Polynomials, derivatives, orthonormal_polynomials
+from .series import SpectralKernel
+
+# Random points for each polynomial that the weights are exact for.
+_POINTS_EACH = 5
+# The degree of the eigenfunctions, as a fraction of the degree that the weights are exact for.
+_FRACTION = 0.65
+# Eigenvalues of functions up to this fraction of the degree are accurate.
+_ACCURATE = 0.8
+# Terms of the series below this, relative to the first, are left out.
+_SMALLEST_TERM = 1e-7
+# Law and series agree if their scores do to this, relative to them.
+_AGREED = 1e-3
+LARGEST_DIMENSION = 3
+_PAIRS = 256
+_TIMES = 12
+# Points of which the values of all polynomials are computed at a time.
+_BATCH = 100
+
+
+def solve_spectral(
+    manifold: Submanifold,
+    *,
+    key: Key,
+    functions: int = 2400,
+    degree: int = 48,
+    progress: bool | None = None,
+) -> SpectralKernel:
+    """The heat kernel of a compact manifold of at most three dimensions.
+
+    Args:
+        manifold: given by its equations.
+        key: a random key.
+        functions: the largest number of polynomials that integrals are made exact for; the cost
+            grows with its third power.
+        degree: their largest degree.
+        progress: whether to show a progress bar; by default on a terminal only.
+    """
+    if not isinstance(manifold, Submanifold):
+        raise TypeError(f"solve_spectral: needs a Submanifold, got {manifold!r:.80}.")
+    functions = positive_integer(functions, "functions", "solve_spectral", at_least=16)
+    degree = positive_integer(degree, "degree", "solve_spectral", at_least=3)
+    key = random_key(key, "solve_spectral")
+    if not manifold.is_compact:
+        raise ValueError(
+            f"solve_spectral: {manifold} is not known to be compact; the spectral method is for "
+            "compact manifolds, `recipes.pairs` for others."
+        )
+    if manifold.dim > LARGEST_DIMENSION:
+        raise ValueError(
+            f"solve_spectral: the spectral method is for dimensions up to {LARGEST_DIMENSION}, "
+            f"{manifold} has {manifold.dim}; use 'short-time'."
+        )
+    with jax.enable_x64(True):
+        bar = tqdm(
+            total=6,
+            desc=f"solving {manifold}",
+            disable=None if progress is None else not progress,
+            leave=False,
+        )
+        with bar:
+            solved = _solve(manifold, key, functions, degree, bar)
+    return jax.tree.map(lambda a: a.astype(jnp.float32) if eqx.is_inexact_array(a) else a, solved)
+
+
+def _solve(manifold, key, most, degree, bar):
+    def say(stage):
+        bar.set_postfix_str(stage)
+        bar.update()
+
+    say("random points")
+    key_points, key_pairs, key_check = jr.split(key, 3)
+    draw = jax.jit(jax.vmap(manifold._random_point))
+    points = draw(jr.split(key_points, _POINTS_EACH * most)).astype(float)
+    start = np.full(len(points), 1 / len(points))
+    say("polynomials")
+    functions = orthonormal_polynomials(np.asarray(points), start, degree, most)
+    exact = len(functions.blocks)
+    if exact < 3:
+        raise ValueError(
+            f"solve_spectral: {most} functions on {manifold} reach degree {exact} only; allow more."
+        )
+    say("weights")
+    weights = _weights(manifold, functions, points, start)
+    chosen = functions.up_to(max(2, math.floor(_FRACTION * exact)))
+    say("eigenfunctions")
+    eigenvalues, coefficients, means = _eigenfunctions(manifold, chosen, points, weights)
+    if not eigenvalues[1] > 1e-5 * eigenvalues[-1]:
+        raise ValueError(
+            f"solve_spectral: {manifold} has a second function with Laplacian zero: it is not "
+            "connected, or not compact. Give the equations of one component."
+        )
+    accurate = chosen.sizes()[max(1, math.floor(_ACCURATE * len(chosen.blocks)))] - 1
+    # The smallest time at which the series is complete.
+    complete = -math.log(1e-5) / eigenvalues[accurate]
+    few = points[:_PAIRS]
+    kernel = _Parts(manifold, GeodesicLaw(manifold), chosen, coefficients, eigenvalues, means)
+    say("law for small times")
+    log_volume = kernel.log_volume(few, complete)
+    t0, discrepancy = kernel.join(few, log_volume, complete, key_pairs)
+    terms = max(2, int(np.sum(eigenvalues * t0 < -math.log(_SMALLEST_TERM))))
+    say("certificate")
+    return kernel.finish(t0, discrepancy, log_volume, terms, few, key_check)
+
+
+def _weights(manifold, functions, points, start):
+    """The smallest change of the weights that makes integrals of Laplacians vanish."""
+
+    def laplacians(x):
+        return derivatives(functions, x, manifold.orthonormal(x), manifold.coordinate_laplacian(x))[
+            1
+        ]
+
+    values = np.asarray(jax.jit(lambda p: jax.lax.map(laplacians, p, batch_size=_BATCH))(points))
+    values = values[:, 1:] / np.linalg.norm(values[:, 1:], axis=0)
+    squares, directions = np.linalg.eigh(values.T @ values)
+    keep = squares > 1e-12 * squares[-1]
+    across = values @ (directions[:, keep] / np.sqrt(squares[keep]))
+    weights = start - across @ (across.T @ start)
+    weights = weights - across @ (across.T @ weights)  # again, for rounding
+    return weights / weights.sum()
+
+
+def _eigenfunctions(manifold, functions, points, weights):
+    """Eigenvalues in increasing order, eigenfunctions of mean square one, means of polynomials."""
+
+    def values_and_slopes(x):
+        along = jax.vmap(lambda e: jax.jvp(functions, (x,), (e,))[1])
+        return functions(x), along(manifold.orthonormal(x))
+
+    run = jax.jit(lambda p: jax.lax.map(values_and_slopes, p, batch_size=_BATCH))
+    values, slopes = map(np.asarray, run(points))
+    mass = values.T @ (weights[:, None] * values)
+    stiffness = sum(
+        slopes[:, j].T @ (weights[:, None] * slopes[:, j]) for j in range(slopes.shape[1])
+    )
+    try:
+        eigenvalues, coefficients = scipy.linalg.eigh(stiffness, mass)
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            f"solve_spectral: the weights of the random points on {manifold} do not give a "
+            "positive measure; it may not be compact, or too rough for so few `functions`."
+        ) from error
+    return np.maximum(eigenvalues, 0.0), coefficients, weights @ values
+
+
+class _Parts(eqx.Module):
+    """Everything that was solved for, before the volume and t0 are known."""
+
+    manifold: Submanifold
+    law: GeodesicLaw
+    functions: Polynomials
+    coefficients: Any
+    eigenvalues: Any
+    means: Any
+    """Of the polynomials over the manifold."""
+
+    def _kernel(self, log_volume, t0, terms=None, certificate: Any = None):
+        return SpectralKernel(
+            self.manifold,
+            self.law,
+            self.functions,
+            jnp.asarray(self.coefficients[:, :terms]),
+            jnp.asarray(self.eigenvalues[:terms]),
+            jnp.asarray(log_volume),
+            float(t0),
+            certificate,
+        )
+
+    def log_volume(self, points, complete):
+        """From the diagonal of the kernel at several times, extrapolated to t = 0."""
+        kernel = self._kernel(0.0, 0.0)
+        curvature = jax.jit(jax.vmap(self.manifold.scalar_curvature))(points)
+
+        def rest(t):
+            values = jax.vmap(lambda x: kernel._log_series(t, x, x))(points)
+            return jnp.mean(values - t * curvature / 6)
+
+        run = jax.jit(lambda ts: jax.lax.map(rest, ts))
+        fits = []
+        for later in (1.0, 1.5, 2.0, 3.0):
+            times = later * complete * np.geomspace(1.0, 3.0, 12)
+            found = np.asarray(run(jnp.asarray(times)))
+            found = found + self.manifold.dim / 2 * np.log(4 * np.pi * times)
+            powers = np.stack([np.ones_like(times), times**2, times**3], axis=1)
+            terms = np.linalg.lstsq(powers, found, rcond=None)[0]
+            fits.append((float(np.max(np.abs(powers @ terms - found))), float(terms[0])))
+        return min(fits)[1]  # too early the series is not complete, too late it is no polynomial
+
+    def join(self, points, log_volume, complete, key):
+        """The time at which law and series agree best; the largest and mean difference there.
+
+        They are compared by their scores, whose error is the larger one when the series is short of
+        terms; the differences returned are those of log p.
+        """
+        kernel, square = self._kernel(log_volume, 0.0), jax.vmap(self._square)
+
+        def differ(t):
+            x, value, score = jax.vmap(lambda x0, k: self.law.draw(t, x0, k))(
+                points, jr.split(key, len(points))
+            )
+            series = jax.vmap(lambda x, x0: kernel._log_series(t, x, x0))(x, points)
+            slope = jax.vmap(lambda x, x0: kernel._slope(t, x, x0))(x, points)
+            relative = jnp.mean(square(x, score - slope)) / jnp.mean(square(x, score))
+            return jnp.abs(value - series), relative
+
+        times = complete * np.geomspace(0.25, 4.0, 14)
+        run = jax.jit(lambda ts: jax.lax.map(differ, ts))
+        found, relative = map(np.asarray, run(jnp.asarray(times)))
+        relative = np.nan_to_num(relative, nan=np.inf)
+        # The law may be so good that they agree best where draws already reach what is behind the
+        # last shortest geodesics: not that late, if they agree before.
+        within = times <= last_of_law(shortest_length(self.manifold))
+        agreed = np.flatnonzero(within & (relative < _AGREED**2))
+        # A little later than where they agree best: the rare points far out, where the series has
+        # lost its digits, are hardly seen among so few.
+        best = min(int(np.argmin(relative)) + 1, agreed[-1] if len(agreed) else len(times) - 1)
+        return float(times[best]), (float(found[best].max()), float(found[best].mean()))
+
+    def _square(self, x, v):
+        return self.manifold._inner(x, v, v)
+
+    def finish(self, t0, discrepancy, log_volume, terms, points, key):
+        """The kernel with its certificate."""
+        kernel = self._kernel(log_volume, t0, terms)
+        times = np.geomspace(t0, max(6 / self.eigenvalues[1], 4 * t0), _TIMES)
+        manifold = self.manifold
+
+        factors = jnp.where(jnp.arange(len(points)) % 2 == 0, 1.0, FURTHER)
+
+        def measure(t, key):
+            x = jax.vmap(lambda x0, f, k: geodesic_walk(manifold, f * t, x0, k))(
+                points, factors, jr.split(key, len(points))
+            )
+            values, largest = jax.vmap(lambda x, x0: kernel.residual(t, x, x0))(x, points)
+            chords = jnp.sqrt(jnp.max(jnp.sum((x - points) ** 2, axis=1)))
+            masses = jax.vmap(lambda x0: kernel._source(t, x0) @ jnp.asarray(self.means))(points)
+            worst = masses[jnp.argmax(jnp.abs(masses - 1))]
+            return jnp.abs(values), jnp.abs(values) / largest, chords, jnp.log(worst)
+
+        run = jax.jit(lambda ts, ks: jax.lax.map(lambda pair: measure(*pair), (ts, ks)))
+        values, relative, reach, log_mass = map(
+            np.asarray, run(jnp.asarray(times), jr.split(key, len(times)))
+        )
+        certificate = Certificate(
+            manifold=manifold,
+            t0=t0,
+            # The series does not start from the law: it is compared with it.
+            initial_error=discrepancy[0],
+            initial_mean=discrepancy[1],
+            times=tuple(times.tolist()),
+            largest=tuple(values.max(axis=1).tolist()),
+            mean=tuple(values[:, ::2].mean(axis=1).tolist()),  # over Brownian motion at time t
+            normalized=tuple(relative[:, ::2].mean(axis=1).tolist()),
+            log_mass=tuple(log_mass.tolist()),
+            radius=tuple(reach.tolist()),
+            points=len(points),
+            earlier=certify_law(self.law, t0, key=jr.fold_in(key, 1)),
+        )
+        return self._kernel(log_volume, t0, terms, certificate)

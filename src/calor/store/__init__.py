@@ -1,0 +1,6 @@
+"""Files: one safetensors file with a JSON header, written whole or not at all, no code inside.
+
+Open `stored` first: how values become a file and come back.
+"""
+
+SEES = ("core",)
