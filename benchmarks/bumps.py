@@ -90,7 +90,7 @@ def measure(name, method, seed, training, figures, data=10000, test=2000):
         "gap_error": float(np.std(wanted - found) / np.sqrt(test)),
         "integral": float(np.mean(densities)),
         "integral_error": float(np.std(densities) / np.sqrt(len(densities))),
-        "off_the_surface": float(jnp.max(jax.vmap(manifold._offset)(samples))),
+        "off_the_surface": float(jnp.max(jax.vmap(manifold.offset_at)(samples))),
     }
 
 

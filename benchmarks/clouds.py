@@ -68,10 +68,10 @@ def accuracy(n=9, count=128):
             "Bethe": CloudKernel(manifold, Bethe()),
             "learned": calor.heat_kernel(manifold, "pinn"),
         }
-        draw = jax.jit(jax.vmap(exact._sample, (None, 0, 0)))
-        truth = jax.jit(jax.vmap(exact._score, (None, 0, 0)))
+        draw = jax.jit(jax.vmap(exact.draw, (None, 0, 0)))
+        truth = jax.jit(jax.vmap(exact.score_at, (None, 0, 0)))
         for name, kernel in kernels.items():
-            score = jax.jit(jax.vmap(kernel._score, (None, 0, 0)))
+            score = jax.jit(jax.vmap(kernel.score_at, (None, 0, 0)))
             errors = []
             for t in TIMES:
                 x = draw(jnp.float32(t), x0, jr.split(jr.key(1), len(x0)))
@@ -123,7 +123,7 @@ def speed(batch=128, sizes=(4, 9, 12, 16, 29, 64)):
             kernel = calor.heat_kernel(manifold, {"learned": "pinn"}.get(method, method))
             x, x0 = 2 * jr.normal(jr.key(0), (2, batch, n, 3))
             run = jax.jit(
-                jax.vmap(lambda x, x0, kernel=kernel: kernel._score(jnp.float32(0.3), x, x0))
+                jax.vmap(lambda x, x0, kernel=kernel: kernel.score_at(jnp.float32(0.3), x, x0))
             )
             jax.block_until_ready(run(x, x0))
             seconds = []

@@ -103,7 +103,7 @@ def training_speed(name, method):
     }
     if not flow:
         keys = jr.split(jr.key(7), settings.batch)
-        batched = jax.jit(jax.vmap(kernel._noised))
+        batched = jax.jit(jax.vmap(kernel.draw_with_score))
         calls["noise"] = lambda: batched(times, x, keys)
     row = milliseconds(calls)
     if not flow:

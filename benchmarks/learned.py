@@ -71,7 +71,7 @@ def speed(kernel, batch, repeats):
 def draws(kernel, batch, t=0.3, n=10):
     """Cost and moments of both samplers of SPD(10)."""
     eye, time = jnp.eye(n), jnp.asarray(t)
-    density = lambda x: kernel._log_prob(time, x, eye)
+    density = lambda x: kernel.log_prob_at(time, x, eye)
     samplers = {"fast": lambda key: kernel.sample_with_acceptance(time, eye, key=key)}
     for steps in (50, 200):
         samplers[f"mcmc, {steps} steps"] = lambda key, steps=steps: metropolis_walk(

@@ -45,7 +45,7 @@ def measure_law(name, seed, points=1000):
     law, rows = GeodesicLaw(manifold), {}
     certificate = certify_law(law, max(TIMES), key=jr.key(seed))
     x0 = jax.jit(jax.vmap(manifold.random_point))(jr.split(jr.key(100), points))
-    draw = jax.jit(jax.vmap(law.draw, (None, 0, 0)))
+    draw = jax.jit(jax.vmap(law.known_draw, (None, 0, 0)))
     for t in (0.1, *TIMES):
         x, value, score = draw(jnp.asarray(t), x0, jr.split(jr.key(101), points))
         rows[f"{t:g}"] = compare(manifold, truth, t, x, x0, value, score)
@@ -56,7 +56,7 @@ def measure_law(name, seed, points=1000):
 def compare(manifold, truth, t, x, x0, value, score):
     """The errors of log p and of the score."""
     wanted, truly = truth.log_prob_and_score(manifold, float(t), x, x0)
-    square = jax.jit(jax.vmap(lambda x, v: manifold._inner(x, v, v)))
+    square = jax.jit(jax.vmap(lambda x, v: manifold.inner_at(x, v, v)))
     gap, size = square(x, score - truly), square(x, jnp.asarray(truly, x.dtype))
     return {
         "log_prob": float(np.mean(np.abs(value - wanted))),
@@ -95,10 +95,10 @@ def measure(name, method, seed, cache, recipe, points=1000):
         report["volume_error"] = float(jnp.exp(log_volume)) / truth.volume - 1
     x0 = jax.jit(jax.vmap(manifold.random_point))(jr.split(jr.key(100), points))
     keys = jr.split(jr.key(101), points)
-    own = jax.jit(jax.vmap(kernel._noised, (None, 0, 0)))
+    own = jax.jit(jax.vmap(kernel.draw_with_score, (None, 0, 0)))
     walk = jax.jit(jax.vmap(lambda t, x, k: geodesic_walk(manifold, t, x, k, STEPS), (None, 0, 0)))
-    slope = jax.jit(jax.vmap(kernel._score, (None, 0, 0)))
-    value = jax.jit(jax.vmap(kernel._log_prob, (None, 0, 0)))
+    slope = jax.jit(jax.vmap(kernel.score_at, (None, 0, 0)))
+    value = jax.jit(jax.vmap(kernel.log_prob_at, (None, 0, 0)))
     rows = {}
     last = min(2.0, kernel.latest())
     times = {kernel.t0 / 2, kernel.t0 * 1.001, *(t for t in TIMES if t <= last)}

@@ -35,9 +35,9 @@ def mass_and_residual(case):
     """The largest of both over the times."""
     kernel = calor.heat_kernel(case.make(), "exact")
     x0 = kernel.manifold.random_point(jr.key(5))
-    log_prob = jax.jit(jax.vmap(kernel._log_prob, (None, 0, None)))
+    log_prob = jax.jit(jax.vmap(kernel.log_prob_at, (None, 0, None)))
     residual = jax.jit(jax.vmap(lambda t, x: calor.log_heat_residual(kernel, t, x, x0), (None, 0)))
-    draw = jax.jit(jax.vmap(kernel._sample, (None, None, 0)))
+    draw = jax.jit(jax.vmap(kernel.draw, (None, None, 0)))
     masses, residuals = [], []
     for t in case.times:
         x, weights = case.grid(t, np.asarray(x0))
@@ -53,9 +53,9 @@ def errors(case, points):
     kernel = calor.heat_kernel(case.make(), "exact")
     manifold = kernel.manifold
     x0 = manifold.random_point(jr.key(5))
-    draw = jax.jit(jax.vmap(kernel._sample, (None, None, 0)))
-    value = jax.jit(jax.vmap(kernel._log_prob, (None, 0, None)))
-    score = jax.jit(jax.vmap(kernel._score, (None, 0, None)))
+    draw = jax.jit(jax.vmap(kernel.draw, (None, None, 0)))
+    value = jax.jit(jax.vmap(kernel.log_prob_at, (None, 0, None)))
+    score = jax.jit(jax.vmap(kernel.score_at, (None, 0, None)))
     largest, gaps, sizes = 0.0, 0.0, 0.0
     for t in case.times:
         time = jnp.asarray(t, jnp.float32)
@@ -63,12 +63,12 @@ def errors(case, points):
         found, slope = value(time, x, x0), score(time, x, x0)
         with jax.enable_x64(True):
             place, origin = (jnp.asarray(np.asarray(a), jnp.float64) for a in (x, x0))
-            wide = jax.vmap(manifold._project)(place)
-            origin = manifold._project(origin)
+            wide = jax.vmap(manifold.project_at)(place)
+            origin = manifold.project_at(origin)
             density = case.density(float(time), wide, origin)
             frames = jax.vmap(manifold.frame)(wide)
-            exp = jax.vmap(manifold._exp)
-            inner = jax.vmap(manifold._inner)
+            exp = jax.vmap(manifold.exp_at)
+            inner = jax.vmap(manifold.inner_at)
             for e in np.moveaxis(np.asarray(frames), 1, 0):
                 ahead, behind = (
                     case.density(float(time), exp(wide, sign * STEP * e), origin)

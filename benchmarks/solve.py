@@ -69,7 +69,7 @@ def spd2_errors(kernel):
         x = jax.vmap(lambda r: jnp.diag(jnp.exp(r)))(jnp.asarray(r))
         for t in (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0):
             values = [
-                jax.vmap(lambda x: k._log_prob(jnp.asarray(t), x, jnp.eye(2)))(x)
+                jax.vmap(lambda x: k.log_prob_at(jnp.asarray(t), x, jnp.eye(2)))(x)
                 for k in (kernel, exact)
             ]
             worst[str(t)] = float(jnp.max(jnp.abs(values[0] - values[1])))

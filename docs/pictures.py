@@ -37,7 +37,7 @@ ELLIPSOID = calor.Submanifold(lambda x: jnp.sum((x / AXES) ** 2) - 1, ambient_di
 
 def density_of(kernel, t, x0):
     """The density of heat at time t, as a function of an array of points."""
-    log_prob = jax.jit(jax.vmap(lambda x: kernel._log_prob(jnp.float32(t), x, x0)))
+    log_prob = jax.jit(jax.vmap(lambda x: kernel.log_prob_at(jnp.float32(t), x, x0)))
 
     def density(points):
         points = jnp.asarray(points, jnp.float32)

@@ -30,7 +30,7 @@ class Mapped:
             x, x0 = (jnp.asarray(np.asarray(y, np.float64)) for y in (x, x0))
 
             def value(x, x0):
-                found = self.kernel._log_prob(
+                found = self.kernel.log_prob_at(
                     jnp.asarray(t / self.scale), self.embed(x), self.embed(x0)
                 )
                 return found - manifold.dim / 2 * np.log(self.scale)
@@ -103,7 +103,7 @@ def positive_definite():
         return jnp.einsum("ij,ajk,kl,bli->ab", inverse, SYMMETRIC, inverse, SYMMETRIC)
 
     spd, identity = calor.SPD(2), jnp.eye(2)
-    draw = lambda key: spd.exp(identity, 0.3 * spd._random_tangent(key, identity))
+    draw = lambda key: spd.exp(identity, 0.3 * spd.draw_tangent(key, identity))
     points = jax.vmap(draw)(jr.split(jr.key(5), 64))
     return calor.Submanifold(None, 3, metric, around=points[:, *jnp.triu_indices(2)])
 

@@ -275,8 +275,8 @@ def test_the_shipped_network_is_accurate_for_clouds_that_it_never_saw():
     manifold = calor.PointCloud(10, 3)
     x0 = jnp.asarray(grown_clouds(manifold, 16, jr.key(9)), jnp.float32)
     kernels = [calor.heat_kernel(manifold, method) for method in ("exact", "pinn")]
-    draw = jax.jit(jax.vmap(kernels[0]._sample, (None, 0, 0)))
-    scores = [jax.jit(jax.vmap(kernel._score, (None, 0, 0))) for kernel in kernels]
+    draw = jax.jit(jax.vmap(kernels[0].draw, (None, 0, 0)))
+    scores = [jax.jit(jax.vmap(kernel.score_at, (None, 0, 0))) for kernel in kernels]
     for t in (0.05, 0.4, 2.0):
         x = draw(jnp.float32(t), x0, jr.split(jr.key(1), 16))
         true, found = (np.asarray(score(jnp.float32(t), x, x0)) for score in scores)

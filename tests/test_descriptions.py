@@ -17,13 +17,13 @@ SMALL = {"points": 800, "steps": 10, "rounds": 2, "widths": (12, 12)}
 def errors(kernel, truth, t, count=200):
     """Mean error of log p, and relative error of the score, at ends of Brownian motion."""
     manifold = kernel.manifold
-    x0 = jax.jit(jax.vmap(manifold._random_point))(jr.split(jr.key(3), count))
+    x0 = jax.jit(jax.vmap(manifold.draw_point))(jr.split(jr.key(3), count))
     t = jnp.asarray(t, x0.dtype)
     walk = jax.jit(jax.vmap(lambda x0, key: geodesic_walk(manifold, t, x0, key, 32)))
     x = walk(x0, jr.split(jr.key(4), count))
-    value, score = jax.jit(jax.vmap(lambda x, x0: kernel._log_prob_and_score(t, x, x0)))(x, x0)
+    value, score = jax.jit(jax.vmap(lambda x, x0: kernel.both_at(t, x, x0)))(x, x0)
     wanted, truly = truth.log_prob_and_score(manifold, float(t), x, x0)
-    square = jax.vmap(lambda x, v: manifold._inner(x, v, v))
+    square = jax.vmap(lambda x, v: manifold.inner_at(x, v, v))
     gap, size = square(x, score - truly), square(x, jnp.asarray(truly, x.dtype))
     relative = float(jnp.sqrt(jnp.mean(gap) / jnp.mean(size)))
     return float(np.mean(np.abs(value - wanted))), relative

@@ -68,12 +68,12 @@ class MixtureScore(AbstractScore):
         return 0
 
     def log_prob(self, t, x):
-        values = jax.vmap(lambda c: self.kernel._log_prob(t + self.time, x, c))(self.centres)
+        values = jax.vmap(lambda c: self.kernel.log_prob_at(t + self.time, x, c))(self.centres)
         return logsumexp(values) - jnp.log(len(self.centres))
 
-    def _field(self, t, x, condition):
-        values = jax.vmap(lambda c: self.kernel._log_prob(t + self.time, x, c))(self.centres)
-        scores = jax.vmap(lambda c: self.kernel._score(t + self.time, x, c))(self.centres)
+    def vector_at(self, t, x, condition):
+        values = jax.vmap(lambda c: self.kernel.log_prob_at(t + self.time, x, c))(self.centres)
+        scores = jax.vmap(lambda c: self.kernel.score_at(t + self.time, x, c))(self.centres)
         return jnp.tensordot(jax.nn.softmax(values), scores, axes=1)
 
 
@@ -220,7 +220,7 @@ def test_draws_follow_the_law(name, method):
     offsets = jax.vmap(manifold.contains)(x)
     assert float(jnp.max(offsets)) < 1e-5
     exact = jax.vmap(lambda k: score.kernel.sample(0.201, centre, key=k))(jr.split(jr.key(8), 4000))
-    square = jax.vmap(lambda x: manifold._dist(x, centre) ** 2)
+    square = jax.vmap(lambda x: manifold.dist_at(x, centre) ** 2)
     found, truth = np.asarray(square(x)), np.asarray(square(exact))
     error = np.hypot(found.std(), truth.std()) / np.sqrt(4000)
     assert abs(found.mean() - truth.mean()) < 4 * error + 0.02 * truth.mean()

@@ -21,7 +21,7 @@ MIXTURE = Mixture(CENTRES, TIMES, jnp.log(WEIGHTS), 2)
 def log_prob(z, t):
     """The truth: Gaussians that the heat kernel of the plane has widened."""
     plane = calor.heat_kernel(calor.Euclidean(2))
-    parts = jax.vmap(lambda c, tau: plane._log_prob(t + tau, z, c))(CENTRES, TIMES)
+    parts = jax.vmap(lambda c, tau: plane.log_prob_at(t + tau, z, c))(CENTRES, TIMES)
     return logsumexp(parts + jnp.log(WEIGHTS))
 
 
@@ -61,10 +61,10 @@ def test_guess_around_one_point_is_the_score_of_the_kernel(name):
     guess = Mixture(manifold.embedding(x0)[None], jnp.full(1, tau), jnp.zeros(1), manifold.dim)
 
     def both(key):
-        x = kernel._sample(t + tau, x0, key)
+        x = kernel.draw(t + tau, x0, key)
         coefficients = guessed(manifold, guess, t, x, jnp.zeros(0)) / jnp.sqrt(2 * t)
         found = jnp.tensordot(coefficients, manifold.frame(x), axes=1)
-        return found, kernel._score(t + tau, x, x0)
+        return found, kernel.score_at(t + tau, x, x0)
 
     found, wanted = jax.jit(jax.vmap(both))(jr.split(jr.key(1), 100))
     # A flat guess on a curved manifold is right to some per cent where the noise is narrow; in

@@ -33,10 +33,10 @@ def torus():
 def draws(kernel, t, count=200):
     """Sources, and draws from them with log p and score of the kernel."""
     manifold = kernel.manifold
-    x0 = jax.jit(jax.vmap(manifold._random_point))(jr.split(jr.key(3), count))
+    x0 = jax.jit(jax.vmap(manifold.draw_point))(jr.split(jr.key(3), count))
 
     def one(x0, key):
-        x, score = kernel._noised(jnp.asarray(t, x0.dtype), x0, key)
+        x, score = kernel.draw_with_score(jnp.asarray(t, x0.dtype), x0, key)
         return x, score
 
     x, score = jax.jit(jax.vmap(one))(x0, jr.split(jr.key(4), count))
@@ -84,10 +84,10 @@ def test_scalar_curvature():
 def test_law_along_geodesics_is_the_kernel_of_the_sphere_for_small_times(double):
     law, exact = GeodesicLaw(sphere()), calor.heat_kernel(calor.Sphere(2))
     x0, x, score = draws(law, 0.05, 60)
-    truth = jax.vmap(lambda x, x0: exact._score(0.05, x, x0))(x, x0)
+    truth = jax.vmap(lambda x, x0: exact.score_at(0.05, x, x0))(x, x0)
     assert relative(score, truth) < 1e-3  # without the distortion 1e-2
-    value = jax.jit(jax.vmap(lambda x, x0: law._log_prob(0.05, x, x0)))(x, x0)
-    wanted = jax.vmap(lambda x, x0: exact._log_prob(0.05, x, x0))(x, x0)
+    value = jax.jit(jax.vmap(lambda x, x0: law.log_prob_at(0.05, x, x0)))(x, x0)
+    wanted = jax.vmap(lambda x, x0: exact.log_prob_at(0.05, x, x0))(x, x0)
     # The next order is t^2 / 90; without the curvature the error is t / 3.
     assert float(jnp.mean(jnp.abs(value - wanted))) < 2e-4
 

@@ -159,7 +159,7 @@ def test_rows_of_the_recipe_are_the_equation_and_the_law(double, compact):
     exact = calor.heat_kernel(calor.Sphere(2) if compact else calor.Hyperbolic(2))
     place = (lambda x: x) if compact else hyperboloid
     known = (rows[1]["weight"] > 0) & ~rows[1]["beyond"]
-    value = jax.vmap(lambda x, x0: exact._log_prob(0.05, place(x), place(x0)))
+    value = jax.vmap(lambda x, x0: exact.log_prob_at(0.05, place(x), place(x0)))
     wanted = value(rows[1]["x"], rows[1]["x0"])
     gaps = jnp.abs(rows[1]["value"] - rows[1]["c"] - wanted)[known]
     assert known.sum() > 12
@@ -168,7 +168,7 @@ def test_rows_of_the_recipe_are_the_equation_and_the_law(double, compact):
     slopes = rows[2]
 
     def along(x, x0, direction):
-        value = lambda x: exact._log_prob(0.05, place(x), place(x0))
+        value = lambda x: exact.log_prob_at(0.05, place(x), place(x0))
         return jax.jvp(value, (x,), (direction,))[1]
 
     wanted = jax.jit(jax.vmap(along))(slopes["x"], slopes["x0"], slopes["direction"])
@@ -215,7 +215,7 @@ def test_the_rate_is_that_of_the_slowest_coordinate():
 @pytest.mark.parametrize("manifold", [SPHERE, torus()])
 def test_geodesics_are_shortest_up_to_half_of_a_closed_one(manifold):
     found = shortest_radius(manifold, jr.key(0))
-    assert np.pi - 0.15 * manifold._width < found < np.pi + 0.25 * manifold._width
+    assert np.pi - 0.15 * manifold.width < found < np.pi + 0.25 * manifold.width
 
 
 def test_in_negative_curvature_all_geodesics_are_shortest():
@@ -253,10 +253,10 @@ def test_a_kernel_of_the_ellipsoid_is_solved_saved_and_used(tmp_path):
     recipe = calor.recipes.pairs(points=1200, steps=13, rounds=2, widths=(16, 16), t1=2.2)
     kernel = calor.solve(manifold, recipe, key=jr.key(0))
     truth = Ellipsoid(AXES, 16)
-    x0 = jax.jit(jax.vmap(manifold._random_point))(jr.split(jr.key(3), 200))
+    x0 = jax.jit(jax.vmap(manifold.draw_point))(jr.split(jr.key(3), 200))
     for t in (0.2, 0.6, 2.0):
         t = jnp.asarray(t)
-        draw = jax.jit(jax.vmap(lambda x0, key: kernel._noised(t, x0, key)))
+        draw = jax.jit(jax.vmap(lambda x0, key: kernel.draw_with_score(t, x0, key)))
         x, score = draw(x0, jr.split(jr.key(4), 200))
         wanted, slope = truth.log_prob_and_score(float(t), x, x0)
         found = jax.jit(jax.vmap(lambda x, x0: kernel.solution.log_prob(t, x, x0)))(x, x0)
@@ -287,13 +287,13 @@ def test_a_kernel_of_the_half_plane_from_its_metric():
     law = kernel.certificate.earlier
     assert kernel.certificate.initial_mean > law.estimate(kernel.t0) > 1e-4
     exact = calor.heat_kernel(calor.Hyperbolic(2))
-    x0 = jax.jit(jax.vmap(manifold._random_point))(jr.split(jr.key(3), 200))
+    x0 = jax.jit(jax.vmap(manifold.draw_point))(jr.split(jr.key(3), 200))
     for t in (0.3, 0.38):
         t = jnp.asarray(t)
-        x, score = jax.jit(jax.vmap(lambda x0, k: kernel._noised(t, x0, k)))(
+        x, score = jax.jit(jax.vmap(lambda x0, k: kernel.draw_with_score(t, x0, k)))(
             x0, jr.split(jr.key(4), 200)
         )
-        value = lambda x, x0: exact._log_prob(t, hyperboloid(x), hyperboloid(x0))
+        value = lambda x, x0: exact.log_prob_at(t, hyperboloid(x), hyperboloid(x0))
         found = jax.jit(jax.vmap(lambda x, x0: kernel.solution.log_prob(t, x, x0)))(x, x0)
         assert float(jnp.mean(jnp.abs(found - jax.vmap(value)(x, x0)))) < 0.01
         slope = jax.vmap(lambda x, x0: x[1] ** 2 * jax.grad(value)(x, x0))(x, x0)

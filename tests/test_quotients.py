@@ -45,12 +45,12 @@ def evaluate(kernel, t, x, x0):
 
 @eqx.filter_jit
 def _evaluate(kernel, t, x, x0):
-    return jax.vmap(lambda x: (kernel._log_prob(t, x, x0), kernel._score(t, x, x0)))(x)
+    return jax.vmap(lambda x: (kernel.log_prob_at(t, x, x0), kernel.score_at(t, x, x0)))(x)
 
 
 @eqx.filter_jit
 def draws(kernel, t, x0, keys):
-    return jax.vmap(lambda key: kernel._sample(t, x0, key))(keys)
+    return jax.vmap(lambda key: kernel.draw(t, x0, key))(keys)
 
 
 @functools.cache
@@ -69,7 +69,7 @@ def around(manifold, x, steps):
     frames = jax.vmap(manifold.frame)(x)
 
     def along(x, e):
-        return jax.vmap(lambda step: manifold._exp(x, step * e))(steps)
+        return jax.vmap(lambda step: manifold.exp_at(x, step * e))(steps)
 
     return frames, jax.vmap(jax.vmap(along, (None, 0)))(x, frames)
 
@@ -77,14 +77,14 @@ def around(manifold, x, steps):
 @eqx.filter_jit
 def inner(manifold, x, v, vectors):
     """The inner products of a vector at each point with several others there."""
-    return jax.vmap(jax.vmap(manifold._inner, (None, None, 0)))(x, v, vectors)
+    return jax.vmap(jax.vmap(manifold.inner_at, (None, None, 0)))(x, v, vectors)
 
 
 @eqx.filter_jit
 def move(manifold, g, x, v):
     """Points and vectors moved by a map, and how far the points are from where they were."""
     moved, carried = jax.vmap(lambda x, v: jax.jvp(g, (x,), (v,)))(x, v)
-    return moved, carried, jax.vmap(manifold._dist)(x, moved)
+    return moved, carried, jax.vmap(manifold.dist_at)(x, moved)
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def test_first_order_on_spd_solves_the_equation_to_first_order(n, double):
 
     def phi(t, y):
         gaussian = -jnp.sum(y * y) / (4 * t) - spd.dim / 2 * jnp.log(4 * jnp.pi * t)
-        return gaussian + law._correction(t, y)
+        return gaussian + law.correction(t, y)
 
     def residual(t):
         slope = jax.grad(phi, 1)(t, r)
@@ -148,7 +148,7 @@ def test_parametrix_needs_constant_curvature():
 def test_score_and_log_prob_in_one_evaluation(law):
     x, x0 = (law.manifold.random_point(jr.key(seed)) for seed in (1, 2))
     t = jnp.asarray(0.2)
-    value, score = jax.jit(law._log_prob_and_score)(t, x, x0)
+    value, score = jax.jit(law.both_at)(t, x, x0)
     np.testing.assert_allclose(value, law.log_prob(t, x, x0), rtol=1e-5)
     slope = law.manifold.gradient(lambda y: law.log_prob(t, y, x0), x)
     np.testing.assert_allclose(score, slope, rtol=1e-3, atol=1e-3)

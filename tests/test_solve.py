@@ -227,8 +227,8 @@ def test_the_shipped_kernel_of_spd2_is_the_exact_one(shipped, double):
     for t in (0.02, 0.1, 0.5, 1.0):
         errors = jax.vmap(
             lambda x: (
-                shipped["spd:2"]._log_prob(jnp.asarray(t), x, jnp.eye(2))
-                - exact._log_prob(jnp.asarray(t), x, jnp.eye(2))
+                shipped["spd:2"].log_prob_at(jnp.asarray(t), x, jnp.eye(2))
+                - exact.log_prob_at(jnp.asarray(t), x, jnp.eye(2))
             )
         )(x)
         assert jnp.max(jnp.abs(errors)) < 3e-4
@@ -323,7 +323,7 @@ def test_the_walk_of_the_paper_reports_its_acceptance(shipped):
     @jax.vmap
     def draw(key):
         return sampling.metropolis_walk(
-            kernel.manifold, lambda x: kernel._log_prob(jnp.asarray(0.2), x, eye), 0.2, eye, key
+            kernel.manifold, lambda x: kernel.log_prob_at(jnp.asarray(0.2), x, eye), 0.2, eye, key
         )
 
     x, acceptance = draw(jr.split(jr.key(2), 2000))

@@ -218,13 +218,13 @@ def test_the_closed_form_is_good_for_the_times_in_use(manifold, bound, double):
     law = calor.heat_kernel(manifold)
     assert isinstance(law, calor.FirstOrder)
     origin = manifold.origin()
-    phi = lambda t, y: law._gaussian(t, y) + law._correction(t, y)
+    phi = lambda t, y: law._gaussian(t, y) + law.correction(t, y)
     residual = lambda t, y: radial_terms(phi, manifold, t, y).residual()
 
     @jax.jit
     @jax.vmap
     def look(t, key):
-        y = manifold.kernel_coordinates(law._sample(t, origin, key), origin)
+        y = manifold.kernel_coordinates(law.draw(t, origin, key), origin)
         slope, score = jax.grad(residual, 1)(t, y), jax.grad(phi, 1)(t, y)
         return residual(t, y), jnp.linalg.norm(slope), jnp.linalg.norm(score)
 

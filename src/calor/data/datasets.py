@@ -172,7 +172,7 @@ class RotationMixture:
         """The log-density; wrapping around, forty standard deviations away, is left out."""
 
         def one(x):
-            distances = jax.vmap(lambda mean: self.manifold._dist(x, mean))(self.means)
+            distances = jax.vmap(lambda mean: self.manifold.dist_at(x, mean))(self.means)
             normal = -(distances**2) / (2 * self.scales**2) - 3 * jnp.log(self.scales)
             values = normal - 1.5 * jnp.log(2 * jnp.pi) - 2 * jnp.log(sinc(distances))
             return logsumexp(values) - jnp.log(len(self.means))

@@ -126,12 +126,12 @@ def _on_manifold(manifold, points, owner, name):
 
 @eqx.filter_jit
 def _offsets(manifold, points):
-    return jax.vmap(manifold._offset)(points)
+    return jax.vmap(manifold.offset_at)(points)
 
 
 @eqx.filter_jit
 def _projected(manifold, points):
-    return jax.vmap(manifold._project)(points)
+    return jax.vmap(manifold.project_at)(points)
 
 
 @eqx.filter_jit

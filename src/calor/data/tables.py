@@ -323,7 +323,7 @@ def _check(points, manifold, name_row):
     if not finite.all():
         raise TableError(f"{name_row(int(np.argmin(finite)))}: NaN or infinite")
     array = jnp.asarray(points, jnp.result_type(float))
-    offsets = np.asarray(jax.jit(jax.vmap(manifold._offset))(array))
+    offsets = np.asarray(jax.jit(jax.vmap(manifold.offset_at))(array))
     bad = ~(offsets <= TOLERANCE)
     if bad.any():
         row = int(np.argmax(bad))

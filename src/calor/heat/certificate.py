@@ -207,7 +207,7 @@ def assembled(manifold, t0, times, columns, log_mass, points, **parts):
 def source_points(manifold, points, key):
     """Where Brownian motion starts that a certificate looks at."""
     if isinstance(manifold, Submanifold):
-        drawn = jax.jit(jax.vmap(manifold._random_point))(jr.split(key, points))
+        drawn = jax.jit(jax.vmap(manifold.draw_point))(jr.split(key, points))
         return drawn.astype(float)
     if isinstance(manifold, PointCloud):
         return jnp.asarray(grown_clouds(manifold, points, key))

@@ -51,7 +51,7 @@ def metropolis_walk(
 ) -> tuple[Point, Scalar]:
     """A draw from exp(log_prob), about sqrt(2t) wide around x0, and the acceptance rate."""
     key_start, key_walk = jr.split(key)
-    x = manifold._exp(x0, jnp.sqrt(2 * t) * manifold._random_tangent(key_start, x0))
+    x = manifold.exp_at(x0, jnp.sqrt(2 * t) * manifold.draw_tangent(key_start, x0))
     return metropolis(manifold, log_prob, t, x, key_walk, steps)
 
 
@@ -82,7 +82,7 @@ def metropolis_path(
     def step(carry, key):
         x, value = carry
         key_move, key_accept = jr.split(key)
-        proposal = manifold._step(x, length * manifold._random_tangent(key_move, x))
+        proposal = manifold.step_at(x, length * manifold.draw_tangent(key_move, x))
         new = log_prob(proposal)
         # Where there is no density, outside of the domain of a metric, no step leads.
         chance = jnp.nan_to_num(jnp.exp(jnp.minimum(new - value, 0.0)))
@@ -142,14 +142,14 @@ def langevin(
     def step(state, key):
         v, _, value, mean = state
         key_move, key_accept = jr.split(key)
-        proposal = look(mean + width * manifold._random_tangent(key_move, origin))
+        proposal = look(mean + width * manifold.draw_tangent(key_move, origin))
         forth, back = proposal[0] - mean, v - proposal[3]
         change = (jnp.sum(forth * forth) - jnp.sum(back * back)) / (2 * width**2)
         chance = jnp.exp(jnp.minimum(proposal[2] - value + change, 0.0))
         accept = jr.uniform(key_accept, dtype=chance.dtype) < chance
         return jax.tree.map(partial(jnp.where, accept), proposal, state), chance
 
-    v = jnp.sqrt(variance) * manifold._random_tangent(key_start, origin)
+    v = jnp.sqrt(variance) * manifold.draw_tangent(key_start, origin)
     y, lift = manifold.tangent_coordinates(v)
     # The tilt widens the Gaussian: a first move part of the way along its slope.
     start = look(v + _FIRST_MOVE * variance * lift(jax.grad(tilt)(y)))

@@ -15,24 +15,26 @@ class ProductKernel(AbstractHeatKernel):
     manifold: Product
     kernels: tuple[AbstractHeatKernel, ...]
 
-    def _log_prob(self, t, x, x0):
+    def log_prob_at(self, t, x, x0):
         parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
-        return sum(kernel._log_prob(t, part, part0) for kernel, part, part0 in parts)
+        return sum(kernel.log_prob_at(t, part, part0) for kernel, part, part0 in parts)
 
-    def _score(self, t, x, x0):
+    def score_at(self, t, x, x0):
         parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
-        return self.manifold.join(*(kernel._score(t, part, part0) for kernel, part, part0 in parts))
+        return self.manifold.join(
+            *(kernel.score_at(t, part, part0) for kernel, part, part0 in parts)
+        )
 
-    def _sample(self, t, x0, key):
+    def draw(self, t, x0, key):
         keys = jr.split(key, len(self.kernels))
         parts = zip(self.kernels, self.manifold.split(x0), keys, strict=True)
-        return self.manifold.join(*(kernel._sample(t, part, k) for kernel, part, k in parts))
+        return self.manifold.join(*(kernel.draw(t, part, k) for kernel, part, k in parts))
 
     def latest(self):
         """The earliest of the factors."""
         return min(kernel.latest() for kernel in self.kernels)
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
 
@@ -42,14 +44,14 @@ class QuotientKernel(AbstractHeatKernel):
     manifold: AbstractQuotient
     cover: AbstractHeatKernel
 
-    def _log_prob(self, t, x, x0):
-        return self._compare(t, x, x0[None])[0]
+    def log_prob_at(self, t, x, x0):
+        return self.compare_at(t, x, x0[None])[0]
 
-    def _score(self, t, x, x0):
-        return self._compare(t, x, x0[None])[2][0]
+    def score_at(self, t, x, x0):
+        return self.compare_at(t, x, x0[None])[2][0]
 
-    def _sample(self, t, x0, key):
-        return self.cover._sample(t, x0, key)
+    def draw(self, t, x0, key):
+        return self.cover.draw(t, x0, key)
 
     def latest(self):
         """As on the cover."""
@@ -64,12 +66,12 @@ class QuotientKernel(AbstractHeatKernel):
         """
         return self.cover.certificate  # pyright: ignore
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         # All images of all sources at once: next to ties the cover knows differences best, and a
         # quotient of a quotient asks for them here.
         images = jax.vmap(self.manifold.orbit)(sources)
         flat = images.reshape(-1, *self.manifold.shape)
-        largest, differences, scores = self.cover._compare(t, x, flat)
+        largest, differences, scores = self.cover.compare_at(t, x, flat)
         differences = differences.reshape(images.shape[:2])
         scores = scores.reshape(images.shape)
         values = logsumexp(differences, axis=1)

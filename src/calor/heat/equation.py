@@ -51,7 +51,7 @@ def radial_terms(
 def log_heat_residual(kernel: AbstractHeatKernel, t: Scalar, x: Point, x0: Point) -> Scalar:
     """How far log p is from solving its equation: dphi/dt - Delta phi - |grad phi|^2."""
     manifold = kernel.manifold
-    t, x, x0 = kernel._check(t, x=x, x0=x0)
+    t, x, x0 = kernel.checked(t, x=x, x0=x0)
     time_derivative = jax.grad(kernel.log_prob)(t, x, x0)
 
     def phi(y):

@@ -39,19 +39,19 @@ class AbstractHeatKernel(eqx.Module):
     """The manifold it lives on."""
 
     @abstractmethod
-    def _log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
+    def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p(t, x | x0)."""
 
     @abstractmethod
-    def _score(self, t: Scalar, x: Point, x0: Point) -> Tangent:
+    def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         """The Riemannian gradient of log p in x."""
 
     @abstractmethod
-    def _sample(self, t: Scalar, x0: Point, key: Key) -> Point:
+    def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         """A draw from p(t, . | x0)."""
 
     @abstractmethod
-    def _compare(
+    def compare_at(
         self, t: Scalar, x: Point, sources: Float[Array, "m ..."]
     ) -> tuple[Scalar, Float[Array, " m"], Float[Array, "m ..."]]:
         """log p(t, x | source) and its score for several sources at once.
@@ -63,11 +63,11 @@ class AbstractHeatKernel(eqx.Module):
 
     def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p(t, x | x0), with respect to the Riemannian volume."""
-        return _call(self, "_log_prob", *self._check(t, x=x, x0=x0))
+        return _call(self, "log_prob_at", *self.checked(t, x=x, x0=x0))
 
     def score(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         """The Riemannian gradient of log p(t, x | x0) in x, a tangent vector at x."""
-        return _call(self, "_score", *self._check(t, x=x, x0=x0))
+        return _call(self, "score_at", *self.checked(t, x=x, x0=x0))
 
     def sample(self, t: Scalar, x0: Point, *, key: Key, sampler: str = "fast") -> Point:
         """A draw of Brownian motion that started at x0 a time t ago.
@@ -79,23 +79,23 @@ class AbstractHeatKernel(eqx.Module):
             sampler: `"fast"`, the kernel's own way, or `"mcmc"`, the paper's: a Metropolis-adjusted
                 geodesic random walk with the kernel's density, on any manifold.
         """
-        methods = {"fast": "_sample", "mcmc": "_sample_mcmc"}
+        methods = {"fast": "draw", "mcmc": "_draw_by_chain"}
         if sampler not in methods:
             raise ValueError(f"{self}: sampler must be 'fast' or 'mcmc', got {sampler!r}.")
-        t, x0 = self._check(t, x0=x0)
+        t, x0 = self.checked(t, x0=x0)
         return _call(self, methods[sampler], t, x0, random_key(key, str(self)))
 
-    def _sample_mcmc(self, t, x0, key):
-        return metropolis_walk(self.manifold, lambda x: self._log_prob(t, x, x0), t, x0, key)[0]
+    def _draw_by_chain(self, t, x0, key):
+        return metropolis_walk(self.manifold, lambda x: self.log_prob_at(t, x, x0), t, x0, key)[0]
 
-    def _log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
+    def both_at(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         """Both at once, for kernels that can share work between them."""
-        return self._log_prob(t, x, x0), self._score(t, x, x0)
+        return self.log_prob_at(t, x, x0), self.score_at(t, x, x0)
 
-    def _noised(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Tangent]:
+    def draw_with_score(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Tangent]:
         """A draw and the score there; some kernels know the score of their own draws better."""
-        x = self._sample(t, x0, key)
-        return x, self._score(t, x, x0)
+        x = self.draw(t, x0, key)
+        return x, self.score_at(t, x, x0)
 
     def found_volume(self) -> Scalar | None:
         """The logarithm of the volume, if the kernel knows it better than the manifold does."""
@@ -109,7 +109,7 @@ class AbstractHeatKernel(eqx.Module):
         """The smallest positive eigenvalue of -Delta, as far as it is known; else zero."""
         return self.manifold.spectral_gap()
 
-    def _check(self, t, **points):
+    def checked(self, t, **points):
         """A time and named points as arrays of one dtype, the one of the points."""
         t = positive_time(t, str(self))
         arrays = [self.manifold.check_point(point, name) for name, point in points.items()]
@@ -127,7 +127,7 @@ def _call(kernel, method, *arguments):
 
 
 def compare_separately(kernel, t, x, sources):
-    """`_compare` by evaluating the kernel once for each source."""
-    values, scores = jax.vmap(lambda source: kernel._log_prob_and_score(t, x, source))(sources)
+    """`compare_at` by evaluating the kernel once for each source."""
+    values, scores = jax.vmap(lambda source: kernel.both_at(t, x, source))(sources)
     largest = jnp.max(values)
     return largest, values - largest, scores

@@ -92,7 +92,7 @@ def survey(manifold, tolerance, around):
             anchors = _find(manifold, tolerance, normals)
         else:
             anchors = np.random.default_rng(0).permutation(around)[:ANCHORS]
-            offset = float(jnp.max(jax.vmap(manifold._offset)(jnp.asarray(anchors))))
+            offset = float(jnp.max(jax.vmap(manifold.offset_at)(jnp.asarray(anchors))))
             if not offset <= tolerance:
                 raise ValueError(
                     f"Submanifold: a point of around is {offset:.3g} away from the zeros of the "
@@ -104,8 +104,8 @@ def survey(manifold, tolerance, around):
         around = np.concatenate([anchors, middle + spread * np.asarray(normals)])
 
         def measure(x):
-            turns = jax.vmap(lambda e: manifold._acceleration(x, e))(manifold.frame(x))
-            return *manifold._matrices(x), turns
+            turns = jax.vmap(lambda e: manifold.acceleration_at(x, e))(manifold.frame(x))
+            return *manifold.matrices_at(x), turns
 
         jacobians, metrics, turns = map(np.asarray, jax.jit(jax.vmap(measure))(around))
     rows = np.linalg.norm(np.nan_to_num(jacobians[count:]), axis=2)
@@ -127,11 +127,11 @@ def survey(manifold, tolerance, around):
 
 def _find(manifold, tolerance, starts):
     """Zeros of the equations, by Newton's method."""
-    search = jax.jit(jax.vmap(lambda x: _solvers.newton_point(manifold._equations, x)))
+    search = jax.jit(jax.vmap(lambda x: _solvers.newton_point(manifold.equations, x)))
     found, offsets = map(np.asarray, search(starts))
     anchors = found[offsets <= tolerance][:ANCHORS]
     if len(anchors) == 0:
-        finite = np.isfinite(np.asarray(jax.vmap(manifold._equations)(starts))).all()
+        finite = np.isfinite(np.asarray(jax.vmap(manifold.equations)(starts))).all()
         raise ValueError(
             f"Submanifold: no zero of the constraint was found from {len(found)} standard "
             f"Gaussian points, where it is {'finite' if finite else 'NaN or infinite'}. Check "
@@ -148,12 +148,17 @@ def check_symmetries(manifold, symmetries):
             lambda e: jax.jvp(symmetries(key), (x,), (e,)), out_axes=(None, 0)
         )(manifold.frame(x))
         lengths = lambda y, frame: jax.vmap(
-            lambda u: jax.vmap(lambda v: manifold._inner(y, u, v))(frame)
+            lambda u: jax.vmap(lambda v: manifold.inner_at(y, u, v))(frame)
         )(frame)
-        return image, manifold._offset(image), lengths(x, manifold.frame(x)), lengths(image, pushed)
+        return (
+            image,
+            manifold.offset_at(image),
+            lengths(x, manifold.frame(x)),
+            lengths(image, pushed),
+        )
 
     with jax.ensure_compile_time_eval():
-        anchors = jnp.asarray(manifold._anchors)
+        anchors = jnp.asarray(manifold.anchors)
         keys = jr.split(jr.key(0), len(anchors))
         try:
             images, offsets, before, after = jax.jit(jax.vmap(move))(keys, anchors)

@@ -33,39 +33,39 @@ class AbstractManifold(eqx.Module):
     # What a manifold supplies.
 
     @abstractmethod
-    def _exp(self, x: Point, v: Tangent) -> Point:
+    def exp_at(self, x: Point, v: Tangent) -> Point:
         """The point reached after unit time by the geodesic from x with velocity v."""
 
     @abstractmethod
-    def _log(self, x: Point, y: Point) -> Tangent:
+    def log_at(self, x: Point, y: Point) -> Tangent:
         """The velocity at x of a shortest geodesic that reaches y after unit time."""
 
     @abstractmethod
-    def _dist(self, x: Point, y: Point) -> Scalar:
+    def dist_at(self, x: Point, y: Point) -> Scalar:
         """The geodesic distance."""
 
     @abstractmethod
-    def _inner(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
+    def inner_at(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
         """The metric at x, as a smooth function of ambient arrays."""
 
     @abstractmethod
-    def _project(self, x: Point) -> Point:
+    def project_at(self, x: Point) -> Point:
         """A nearest point of the manifold."""
 
     @abstractmethod
-    def _tangent(self, x: Point, v: Tangent) -> Tangent:
+    def tangent_at(self, x: Point, v: Tangent) -> Tangent:
         """The orthogonal projection of an ambient vector to the tangent space at x."""
 
     @abstractmethod
-    def _offset(self, x: Point) -> Scalar:
+    def offset_at(self, x: Point) -> Scalar:
         """How far x is from the manifold (zero on it)."""
 
     @abstractmethod
-    def _random_point(self, key: Key) -> Point:
+    def draw_point(self, key: Key) -> Point:
         """A random point: uniform if the manifold is compact, else around its origin."""
 
     @abstractmethod
-    def _random_tangent(self, key: Key, x: Point) -> Tangent:
+    def draw_tangent(self, key: Key, x: Point) -> Tangent:
         """A standard Gaussian tangent vector at x."""
 
     @abstractmethod
@@ -82,9 +82,9 @@ class AbstractManifold(eqx.Module):
 
     # What a network sees of a manifold, and says of it; a manifold may know better.
 
-    def _step(self, x: Point, v: Tangent) -> Point:
-        """`_exp` of a vector that is not long, on the manifold up to rounding."""
-        return self._project(self._exp(x, v))
+    def step_at(self, x: Point, v: Tangent) -> Point:
+        """`exp_at` of a vector that is not long, on the manifold up to rounding."""
+        return self.project_at(self.exp_at(x, v))
 
     def embedding(self, x: Point) -> Float[Array, " d"]:
         """x in a flat space, smooth, neighbouring points about as far apart as they are."""
@@ -100,7 +100,7 @@ class AbstractManifold(eqx.Module):
 
     def decode(self, code: Float[Array, " c"]) -> Point:
         """A point from any numbers; every point comes from some."""
-        return self._project(code.reshape(self.shape))
+        return self.project_at(code.reshape(self.shape))
 
     def spectral_gap(self) -> float:
         """The smallest positive eigenvalue of -Delta; zero if there is none or it is not known."""
@@ -114,20 +114,20 @@ class AbstractManifold(eqx.Module):
 
     def exp(self, x: Point, v: Tangent) -> Point:
         """Follow the geodesic from x with velocity v for unit time."""
-        return self._exp(self.check_point(x), self._check_shape(v, "v"))
+        return self.exp_at(self.check_point(x), self.check_shape(v, "v"))
 
     def log(self, x: Point, y: Point) -> Tangent:
         """The tangent vector at x of a shortest geodesic to y; the inverse of `exp`."""
-        return self._log(self.check_point(x), self.check_point(y, "y"))
+        return self.log_at(self.check_point(x), self.check_point(y, "y"))
 
     def dist(self, x: Point, y: Point) -> Scalar:
         """The geodesic distance between x and y."""
-        return self._dist(self.check_point(x), self.check_point(y, "y"))
+        return self.dist_at(self.check_point(x), self.check_point(y, "y"))
 
     def inner(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
         """The Riemannian inner product of the tangent vectors u and v at x."""
-        u, v = self._check_shape(u, "u"), self._check_shape(v, "v")
-        return self._inner(self.check_point(x), u, v)
+        u, v = self.check_shape(u, "u"), self.check_shape(v, "v")
+        return self.inner_at(self.check_point(x), u, v)
 
     def norm(self, x: Point, v: Tangent) -> Scalar:
         """The Riemannian length of the tangent vector v at x."""
@@ -135,27 +135,27 @@ class AbstractManifold(eqx.Module):
 
     def project(self, x: Point) -> Point:
         """The nearest point of the manifold to an ambient point."""
-        return self._project(self._check_shape(x, "x"))
+        return self.project_at(self.check_shape(x, "x"))
 
     def tangent(self, x: Point, v: Tangent) -> Tangent:
         """The orthogonal projection of an ambient vector v to the tangent space at x."""
-        return self._tangent(self.check_point(x), self._check_shape(v, "v"))
+        return self.tangent_at(self.check_point(x), self.check_shape(v, "v"))
 
     def contains(self, x: Point) -> Scalar:
         """How far x is from the manifold: zero, up to rounding, for a point on it."""
-        return self._offset(self._check_shape(x, "x"))
+        return self.offset_at(self.check_shape(x, "x"))
 
     def random_point(self, key: Key) -> Point:
         """A random point: uniform in volume if the manifold is compact.
 
         Otherwise a wrapped Gaussian of unit variance around the manifold's origin.
         """
-        return self._random_point(random_key(key, f"{self}.random_point"))
+        return self.draw_point(random_key(key, f"{self}.random_point"))
 
     def random_tangent(self, key: Key, x: Point) -> Tangent:
         """A standard Gaussian tangent vector at x."""
         key = random_key(key, f"{self}.random_tangent")
-        return self._random_tangent(key, self.check_point(x))
+        return self.draw_tangent(key, self.check_point(x))
 
     def gradient(self, f: ScalarField, x: Point) -> Tangent:
         """The Riemannian gradient at x of a function f of ambient coordinates."""
@@ -167,7 +167,7 @@ class AbstractManifold(eqx.Module):
         """The Riemannian divergence at x of a tangent vector field."""
         x = self.check_point(x)
         field_values(field, x, self.shape, f"{self}.divergence")
-        return calculus.divergence(field, x, self.frame(x), self._inner)
+        return calculus.divergence(field, x, self.frame(x), self.inner_at)
 
     def laplacian(self, f: ScalarField, x: Point) -> Scalar:
         """The Laplace-Beltrami operator applied to f, at x."""
@@ -180,10 +180,10 @@ class AbstractManifold(eqx.Module):
 
         Inside `jax.jit` and `jax.vmap` only its shape is checked.
         """
-        x = self._check_shape(x, name)
+        x = self.check_shape(x, name)
         if is_concrete(x):
             with jax.ensure_compile_time_eval():
-                offset = float(self._offset(x))
+                offset = float(self.offset_at(x))
             if not offset <= TOLERANCE:
                 raise ValueError(
                     f"{name} is not on {self}: it is {offset:.3g} away from it (tolerance "
@@ -191,7 +191,7 @@ class AbstractManifold(eqx.Module):
                 )
         return x
 
-    def _check_shape(self, x: object, name: str) -> Array:
+    def check_shape(self, x: object, name: str) -> Array:
         return real_array(x, name, self.shape, str(self))
 
     def __str__(self) -> str:

@@ -116,20 +116,20 @@ class PointCloud(AbstractManifold):
         places = places * present[:, None]
         return jnp.column_stack([places, present]) if self.is_varying else places
 
-    def _exp(self, x, v):
+    def exp_at(self, x, v):
         return x + v
 
-    def _log(self, x, y):
+    def log_at(self, x, y):
         return jnp.where(self.count(x) == self.count(y), self.matched(x, y) - x, jnp.nan)
 
-    def _dist(self, x, y):
+    def dist_at(self, x, y):
         distance = safe_norm(self.matched(x, y) - x)
         return jnp.where(self.count(x) == self.count(y), distance, jnp.inf)
 
-    def _inner(self, x, u, v):
+    def inner_at(self, x, u, v):
         return jnp.sum(u * v)
 
-    def _project(self, x):
+    def project_at(self, x):
         if self.is_varying:  # points first
             x = x[jnp.argsort(x[:, -1] < 0.5, stable=True)]
         present = jnp.where(x[:, -1] < 0.5, 0.0, 1.0) if self.is_varying else self.present(x)
@@ -142,32 +142,32 @@ class PointCloud(AbstractManifold):
         middle = jnp.where(jnp.arange(self.features) < self.centred, weights @ places, 0.0)
         return places - middle
 
-    def _tangent(self, x, v):
+    def tangent_at(self, x, v):
         present = self.present(x)
         moved = self._centre(self.places(v) * present[:, None], present)
         return self.with_presence(moved, present) * _no_presence(self, x)
 
-    def _offset(self, x):
-        offset = jnp.max(jnp.abs(self._project(x) - x))
+    def offset_at(self, x):
+        offset = jnp.max(jnp.abs(self.project_at(x) - x))
         few = self.is_varying and jnp.sum(x[:, -1] > 0.5) < self.smallest
         return jnp.where(few, jnp.inf, offset)
 
-    def _random_point(self, key):
+    def draw_point(self, key):
         key_count, key_place = jr.split(key)
         count = jr.randint(key_count, (), self.smallest, self.size + 1)
         present = (jnp.arange(self.size) < count).astype(float)
         places = jr.normal(key_place, (self.size, self.features)) * present[:, None]
         return self.with_presence(self._centre(places, present), present)
 
-    def _random_tangent(self, key, x):
-        return self._tangent(x, jr.normal(key, self.shape, x.dtype))
+    def draw_tangent(self, key, x):
+        return self.tangent_at(x, jr.normal(key, self.shape, x.dtype))
 
     def frame(self, x):
         """The standard basis, projected."""
         basis = jnp.eye(self.size * self.features, dtype=x.dtype)
         places = basis.reshape(-1, self.size, self.features)
         columns = self.shape[1] - self.features
-        return jax.vmap(lambda v: self._tangent(x, v))(
+        return jax.vmap(lambda v: self.tangent_at(x, v))(
             jnp.pad(places, ((0, 0), (0, 0), (0, columns)))
         )
 

@@ -23,31 +23,31 @@ class Euclidean(AbstractSymmetricSpace):
         self.dim = positive_integer(n, "n", "Euclidean")
         self.shape = (self.dim,)
 
-    def _exp(self, x, v):
+    def exp_at(self, x, v):
         return x + v
 
-    def _log(self, x, y):
+    def log_at(self, x, y):
         return y - x
 
-    def _dist(self, x, y):
+    def dist_at(self, x, y):
         return safe_norm(x - y)
 
-    def _inner(self, x, u, v):
+    def inner_at(self, x, u, v):
         return jnp.sum(u * v)
 
-    def _project(self, x):
+    def project_at(self, x):
         return x
 
-    def _tangent(self, x, v):
+    def tangent_at(self, x, v):
         return v
 
-    def _offset(self, x):
+    def offset_at(self, x):
         return jnp.zeros((), x.dtype)
 
-    def _random_point(self, key):
+    def draw_point(self, key):
         return jr.normal(key, self.shape)
 
-    def _random_tangent(self, key, x):
+    def draw_tangent(self, key, x):
         return jr.normal(key, self.shape, x.dtype)
 
     def frame(self, x):
@@ -96,7 +96,7 @@ class Euclidean(AbstractSymmetricSpace):
 
     def point_at(self, y, x0, key):
         """The one point there is."""
-        return self._exp(x0, y)
+        return self.exp_at(x0, y)
 
     def relative(self, x, x0):
         """The difference of the points."""

@@ -43,13 +43,13 @@ class Hyperbolic(AbstractSymmetricSpace):
         """The point (1, 0, ..., 0)."""
         return jnp.zeros(self.shape).at[0].set(1.0)
 
-    def _exp(self, x, v):
-        length = safe_sqrt(self._inner(x, v, v))
+    def exp_at(self, x, v):
+        length = safe_sqrt(self.inner_at(x, v, v))
         # Beyond this length the coordinates would overflow float32.
         length = jnp.minimum(length, 85.0)
-        return self._project(jnp.cosh(length) * x + sinhc(length) * v)
+        return self.project_at(jnp.cosh(length) * x + sinhc(length) * v)
 
-    def _log(self, x, y):
+    def log_at(self, x, y):
         q = _half_chord(x, y)
         length = 2 * jnp.arcsinh(safe_sqrt(q))
         # y - cosh(r) x, its spatial part.  Far out the two terms cancel: there it is put together
@@ -74,14 +74,14 @@ class Hyperbolic(AbstractSymmetricSpace):
         spatial = jnp.where(far, outside, inside * shrink)
         return jnp.concatenate([jnp.sum(s / x[0] * spatial)[None], spatial])
 
-    def _dist(self, x, y):
+    def dist_at(self, x, y):
         return 2 * jnp.arcsinh(safe_sqrt(_half_chord(x, y)))
 
     def squared_distance(self, x: Point, y: Point) -> Scalar:
         """The square of the distance, smooth also at x = y."""
         return 4 * squared_arcsinh(_half_chord(x, y))
 
-    def _inner(self, x, u, v):
+    def inner_at(self, x, u, v):
         # On tangent vectors u_0 = s.u / x_0, and |u|^2 = (|u_s|^2 + |s ^ u_s|^2) / (1 + |s|^2).
         # The squares would overflow far out, hence the scales.
         m = _scale(x[1:])
@@ -89,23 +89,23 @@ class Hyperbolic(AbstractSymmetricSpace):
         wedge = m * m * jnp.sum(_wedge(s, a) * _wedge(s, b)) / 2
         return (jnp.sum(a * b) + wedge) / (1 / m**2 + jnp.sum(s * s))
 
-    def _project(self, x):
+    def project_at(self, x):
         return x.at[0].set(_time(x[1:]))
 
-    def _tangent(self, x, v):
+    def tangent_at(self, x, v):
         # v + <x, v> x, then the first coordinate from the others so that <x, v> = 0.
         spatial = v[1:] + (jnp.sum(x[1:] * v[1:]) - x[0] * v[0]) * x[1:]
         return jnp.concatenate([jnp.sum(x[1:] * spatial)[None] / x[0], spatial])
 
-    def _offset(self, x):
+    def offset_at(self, x):
         expected = _time(x[1:])
         return jnp.abs(x[0] - expected) / expected
 
-    def _random_point(self, key):
+    def draw_point(self, key):
         x = self.origin()
-        return self._exp(x, self._random_tangent(key, x))
+        return self.exp_at(x, self.draw_tangent(key, x))
 
-    def _random_tangent(self, key, x):
+    def draw_tangent(self, key, x):
         return jr.normal(key, (self.dim,), x.dtype) @ self.frame(x)
 
     def frame(self, x: Point) -> Float[Array, "m ..."]:
@@ -129,16 +129,16 @@ class Hyperbolic(AbstractSymmetricSpace):
     def decode(self, code):
         """The point with given normal coordinates at the origin."""
         origin = self.origin().astype(code.dtype)
-        return self._exp(origin, jnp.concatenate([jnp.zeros(1, code.dtype), code]))
+        return self.exp_at(origin, jnp.concatenate([jnp.zeros(1, code.dtype), code]))
 
     def kernel_coordinates(self, x, x0):
         """The distance."""
-        return self._dist(x, x0)[None]
+        return self.dist_at(x, x0)[None]
 
     def lifted_coordinates(self, x, x0):
         """The lift is along the geodesic from x0."""
-        r = self._dist(x, x0)
-        toward = self._log(x, x0) / _positive(r)
+        r = self.dist_at(x, x0)
+        toward = self.log_at(x, x0) / _positive(r)
         return r[None], lambda slope: -slope[0] * toward
 
     def log_distortion(self, y):
@@ -173,8 +173,8 @@ class Hyperbolic(AbstractSymmetricSpace):
 
     def point_at(self, y, x0, key):
         """Go the distance y in a random direction."""
-        v = self._random_tangent(key, x0)
-        return self._exp(x0, v * (y[0] / safe_sqrt(self._inner(x0, v, v))))
+        v = self.draw_tangent(key, x0)
+        return self.exp_at(x0, v * (y[0] / safe_sqrt(self.inner_at(x0, v, v))))
 
     def relative(self, x, x0):
         """The spatial part of x after a boost that takes x0 to the origin."""
@@ -199,7 +199,7 @@ class Hyperbolic(AbstractSymmetricSpace):
                 f"{self}: a point of the Poincare ball has norm below 1, got norm "
                 f"{np.linalg.norm(ball):.6g}."
             )
-        return self._project(jnp.concatenate([jnp.ones(1, ball.dtype), 2 * ball / (1 - squared)]))
+        return self.project_at(jnp.concatenate([jnp.ones(1, ball.dtype), 2 * ball / (1 - squared)]))
 
 
 def _scale(s):

@@ -26,10 +26,10 @@ def _descend(manifold, points):
     rounding = jnp.finfo(points.dtype).eps
 
     def pull(x):
-        toward = jax.vmap(lambda y: manifold._log(x, y))(points)
-        lengths = jax.vmap(lambda v: safe_sqrt(manifold._inner(x, v, v)))(toward)
+        toward = jax.vmap(lambda y: manifold.log_at(x, y))(points)
+        lengths = jax.vmap(lambda v: safe_sqrt(manifold.inner_at(x, v, v)))(toward)
         mean = jnp.mean(toward, axis=0)
-        return mean, jnp.mean(lengths), safe_sqrt(manifold._inner(x, mean, mean))
+        return mean, jnp.mean(lengths), safe_sqrt(manifold.inner_at(x, mean, mean))
 
     def go_on(state):
         count, _, (_, length, size), before = state
@@ -41,7 +41,7 @@ def _descend(manifold, points):
         count, x, (mean, length, size), _ = state
 
         def moved(share):
-            new = manifold._project(manifold._exp(x, share * mean))
+            new = manifold.project_at(manifold.exp_at(x, share * mean))
             return new, pull(new)
 
         # A whole step is right in flat space.  The second derivative of half the squared distance

@@ -37,7 +37,7 @@ class Product(AbstractManifold):
 
     def split(self, x: Point) -> tuple[Point, ...]:
         """The points of the factors that make up x."""
-        return self._split(self._check_shape(x, "x"))
+        return self._split(self.check_shape(x, "x"))
 
     def _split(self, x):
         parts, start = [], 0
@@ -52,12 +52,12 @@ class Product(AbstractManifold):
         if len(parts) != len(self.manifolds):
             raise ValueError(f"{self}: join takes {len(self.manifolds)} points, got {len(parts)}.")
         factors = enumerate(zip(self.manifolds, parts, strict=True))
-        checked = [m._check_shape(part, f"factor {number}") for number, (m, part) in factors]
+        checked = [m.check_shape(part, f"factor {number}") for number, (m, part) in factors]
         return jnp.concatenate([jnp.ravel(part) for part in checked])
 
     def check_point(self, x: Point, name: str = "x") -> Point:
         """`x` as an array; an error says which factor it is no point of."""
-        x = self._check_shape(x, name)
+        x = self.check_shape(x, name)
         for number, (manifold, part) in enumerate(zip(self.manifolds, self._split(x), strict=True)):
             manifold.check_point(part, f"{name} (factor {number})")
         return x
@@ -69,36 +69,36 @@ class Product(AbstractManifold):
             for manifold, parts in zip(self.manifolds, factors, strict=True)
         ]
 
-    def _exp(self, x, v):
-        return self.join(*self._each("_exp", x, v))
+    def exp_at(self, x, v):
+        return self.join(*self._each("exp_at", x, v))
 
-    def _log(self, x, y):
-        return self.join(*self._each("_log", x, y))
+    def log_at(self, x, y):
+        return self.join(*self._each("log_at", x, y))
 
-    def _dist(self, x, y):
-        return safe_sqrt(jnp.sum(jnp.stack(self._each("_dist", x, y)) ** 2))
+    def dist_at(self, x, y):
+        return safe_sqrt(jnp.sum(jnp.stack(self._each("dist_at", x, y)) ** 2))
 
-    def _inner(self, x, u, v):
-        return sum(self._each("_inner", x, u, v))
+    def inner_at(self, x, u, v):
+        return sum(self._each("inner_at", x, u, v))
 
-    def _project(self, x):
-        return self.join(*self._each("_project", x))
+    def project_at(self, x):
+        return self.join(*self._each("project_at", x))
 
-    def _tangent(self, x, v):
-        return self.join(*self._each("_tangent", x, v))
+    def tangent_at(self, x, v):
+        return self.join(*self._each("tangent_at", x, v))
 
-    def _offset(self, x):
-        return jnp.max(jnp.stack(self._each("_offset", x)))
+    def offset_at(self, x):
+        return jnp.max(jnp.stack(self._each("offset_at", x)))
 
-    def _random_point(self, key):
+    def draw_point(self, key):
         keys = jr.split(key, len(self.manifolds))
-        parts = [m._random_point(k) for m, k in zip(self.manifolds, keys, strict=True)]
+        parts = [m.draw_point(k) for m, k in zip(self.manifolds, keys, strict=True)]
         return self.join(*parts)
 
-    def _random_tangent(self, key, x):
+    def draw_tangent(self, key, x):
         keys = jr.split(key, len(self.manifolds))
         factors = zip(self.manifolds, keys, self._split(x), strict=True)
-        return self.join(*(m._random_tangent(k, part) for m, k, part in factors))
+        return self.join(*(m.draw_tangent(k, part) for m, k, part in factors))
 
     def frame(self, x: Point) -> Float[Array, "m ..."]:
         """The frames of the factors, side by side."""

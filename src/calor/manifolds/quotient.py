@@ -64,7 +64,7 @@ class AbstractQuotient(AbstractManifold):
     def nearest_image(self, x: Point, y: Point) -> Point:
         """The representative of y that is closest to x."""
         images = self.orbit(y)
-        distances = jax.vmap(lambda image: self.cover._dist(x, image))(images)
+        distances = jax.vmap(lambda image: self.cover.dist_at(x, image))(images)
         return images[jnp.argmin(jax.lax.stop_gradient(distances))]
 
     def log_volume(self):
@@ -74,32 +74,32 @@ class AbstractQuotient(AbstractManifold):
         order = jax.eval_shape(self.orbit, jax.ShapeDtypeStruct(self.shape, float)).shape[0]
         return self.cover.log_volume() - jnp.log(order)  # pyright: ignore
 
-    def _exp(self, x, v):
-        return self.cover._exp(x, v)
+    def exp_at(self, x, v):
+        return self.cover.exp_at(x, v)
 
-    def _log(self, x, y):
-        return self.cover._log(x, self.nearest_image(x, y))
+    def log_at(self, x, y):
+        return self.cover.log_at(x, self.nearest_image(x, y))
 
-    def _dist(self, x, y):
-        return self.cover._dist(x, self.nearest_image(x, y))
+    def dist_at(self, x, y):
+        return self.cover.dist_at(x, self.nearest_image(x, y))
 
-    def _inner(self, x, u, v):
-        return self.cover._inner(x, u, v)
+    def inner_at(self, x, u, v):
+        return self.cover.inner_at(x, u, v)
 
-    def _project(self, x):
-        return self.cover._project(x)
+    def project_at(self, x):
+        return self.cover.project_at(x)
 
-    def _tangent(self, x, v):
-        return self.cover._tangent(x, v)
+    def tangent_at(self, x, v):
+        return self.cover.tangent_at(x, v)
 
-    def _offset(self, x):
-        return self.cover._offset(x)
+    def offset_at(self, x):
+        return self.cover.offset_at(x)
 
-    def _random_point(self, key):
-        return self.cover._random_point(key)
+    def draw_point(self, key):
+        return self.cover.draw_point(key)
 
-    def _random_tangent(self, key, x):
-        return self.cover._random_tangent(key, x)
+    def draw_tangent(self, key, x):
+        return self.cover.draw_tangent(key, x)
 
     def frame(self, x):
         """The frame of the cover."""
@@ -231,12 +231,12 @@ def _measure(quotient, x, y):
     """
     manifold = quotient.cover
     images, others = quotient.orbit(x), quotient.orbit(y)
-    offset, dist = jax.vmap(manifold._offset), jax.vmap(manifold._dist, (None, 0))
-    distance = manifold._dist(x, y)
+    offset, dist = jax.vmap(manifold.offset_at), jax.vmap(manifold.dist_at, (None, 0))
+    distance = manifold.dist_at(x, y)
     return (
         distance,
         jnp.maximum(offset(images), offset(others)),
-        jnp.abs(jax.vmap(manifold._dist)(images, others) - distance),
+        jnp.abs(jax.vmap(manifold.dist_at)(images, others) - distance),
         dist(x, images),
         jax.vmap(dist, (0, None))(images, images),
         jax.vmap(jax.vmap(dist, (0, None)), (0, None))(jax.vmap(quotient.orbit)(images), images),

@@ -100,7 +100,7 @@ class SO3(AbstractQuotient):
                 [d - b, c + g, f + h, 1 - a - e + i],
             ]
         )
-        return self._positive(self.cover._project(outer[jnp.argmax(jnp.diagonal(outer))]))
+        return self._positive(self.cover.project_at(outer[jnp.argmax(jnp.diagonal(outer))]))
 
     def to_rotation_vector(self, x: Point) -> Float[Array, "3"]:
         """The rotation axis times the rotation angle in [0, pi]."""

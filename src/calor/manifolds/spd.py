@@ -44,31 +44,31 @@ class SPD(AbstractSymmetricSpace):
         self.dim = n * (n + 1) // 2
         self.shape = (n, n)
 
-    def _exp(self, x, v):
+    def exp_at(self, x, v):
         factor = cholesky(x)
         return _congruence(factor, symmetric_exp(_whiten(factor, v)))
 
-    def _log(self, x, y):
+    def log_at(self, x, y):
         factor = cholesky(x)
         return _congruence(factor, symmetric_log(_whiten(factor, y)))
 
-    def _dist(self, x, y):
+    def dist_at(self, x, y):
         return log_norm(_whiten(cholesky(x), y))
 
-    def _inner(self, x, u, v):
+    def inner_at(self, x, u, v):
         factor = cholesky(x)
         return jnp.sum(_whiten(factor, u) * _whiten(factor, v))
 
-    def _project(self, x):
+    def project_at(self, x):
         # The nearest symmetric matrix, its eigenvalues lifted above rounding.
         w, q = eigh(_symmetric_part(x))
         floor = 4 * jnp.finfo(x.dtype).eps * jnp.maximum(jnp.max(jnp.abs(w)), 1e-30)
         return jnp.where(w[0] > floor, _symmetric_part(x), (q * jnp.maximum(w, floor)) @ q.T)
 
-    def _tangent(self, x, v):
+    def tangent_at(self, x, v):
         return _symmetric_part(v)
 
-    def _offset(self, x):
+    def offset_at(self, x):
         asymmetry = jnp.max(jnp.abs(x - x.T))
         scale = jnp.maximum(jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny)
         lowest = eigenvalues(_symmetric_part(x) / scale)[0]
@@ -76,7 +76,7 @@ class SPD(AbstractSymmetricSpace):
 
     def check_point(self, x: Point, name: str = "x") -> Point:
         """`x` as an array; an error says what is wrong if it is not symmetric positive definite."""
-        x = self._check_shape(x, name)
+        x = self.check_shape(x, name)
         if is_concrete(x):
             values = np.asarray(x, dtype=np.float64)
             scale = np.max(np.abs(values))
@@ -96,10 +96,10 @@ class SPD(AbstractSymmetricSpace):
                 )
         return x
 
-    def _random_point(self, key):
-        return symmetric_exp(self._random_tangent(key, jnp.eye(self.size)))
+    def draw_point(self, key):
+        return symmetric_exp(self.draw_tangent(key, jnp.eye(self.size)))
 
-    def _random_tangent(self, key, x):
+    def draw_tangent(self, key, x):
         # Diagonal of variance 1, off-diagonal 1/2: a standard Gaussian for the norm tr(S^2).
         noise = _symmetric_part(jr.normal(key, self.shape, x.dtype))
         return _congruence(cholesky(x), noise)

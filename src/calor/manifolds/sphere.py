@@ -26,45 +26,45 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
         self.dim = positive_integer(n, "n", "Sphere")
         self.shape = (self.dim + 1,)
 
-    def _exp(self, x, v):
-        v = self._tangent(x, v)
+    def exp_at(self, x, v):
+        v = self.tangent_at(x, v)
         length = safe_norm(v)
-        return self._project(jnp.cos(length) * x + sinc(length) * v)
+        return self.project_at(jnp.cos(length) * x + sinc(length) * v)
 
-    def _log(self, x, y):
+    def log_at(self, x, y):
         direction, sine, cosine = self.polar(x, y)
         tiny = jnp.asarray(1e-12, x.dtype)
         off_axis = sine > tiny
         # Exactly opposite points are joined by geodesics in all directions: take one of them.
-        away = self._tangent(x, jnp.zeros_like(x).at[jnp.argmin(jnp.abs(x))].set(1.0))
+        away = self.tangent_at(x, jnp.zeros_like(x).at[jnp.argmin(jnp.abs(x))].set(1.0))
         direction = jnp.where(off_axis | (cosine > 0), direction, jnp.pi * away / safe_norm(away))
         sine = jnp.where(off_axis, sine, 1.0)
         return direction * jnp.where(off_axis, jnp.arctan2(sine, cosine) / sine, 1.0)
 
-    def _dist(self, x, y):
+    def dist_at(self, x, y):
         _, sine, cosine = self.polar(x, y)
         return jnp.arctan2(sine, cosine)
 
-    def _inner(self, x, u, v):
+    def inner_at(self, x, u, v):
         return jnp.sum(u * v)
 
-    def _project(self, x):
+    def project_at(self, x):
         norm = safe_norm(x)
         pole = jnp.zeros_like(x).at[0].set(1.0)  # every point is nearest to the origin: take one
         return jnp.where(norm > 0, x / jnp.where(norm > 0, norm, 1.0), pole)
 
-    def _tangent(self, x, v):
+    def tangent_at(self, x, v):
         # Dividing by x.x keeps this exact for an x whose norm is off by rounding.
         return v - x * (jnp.sum(x * v) / jnp.sum(x * x))
 
-    def _offset(self, x):
+    def offset_at(self, x):
         return jnp.abs(safe_norm(x) - 1)
 
-    def _random_point(self, key):
-        return self._project(jr.normal(key, self.shape))
+    def draw_point(self, key):
+        return self.project_at(jr.normal(key, self.shape))
 
-    def _random_tangent(self, key, x):
-        return self._tangent(x, jr.normal(key, self.shape, x.dtype))
+    def draw_tangent(self, key, x):
+        return self.tangent_at(x, jr.normal(key, self.shape, x.dtype))
 
     def polar(self, x: Point, y: Point) -> tuple[Tangent, Scalar, Scalar]:
         """The part of y orthogonal to x, its length sin r, and cos r, for r = dist(x, y).
@@ -74,7 +74,7 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
         """
         cosine = jnp.sum(x * y)
         side = jnp.where(cosine > 0, 1.0, -1.0).astype(x.dtype)
-        direction = self._tangent(x, y - side * x)
+        direction = self.tangent_at(x, y - side * x)
         return direction, safe_norm(direction), cosine
 
     def frame(self, x: Point) -> Float[Array, "m ..."]:
@@ -98,7 +98,7 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
 
     def kernel_coordinates(self, x, x0):
         """The distance."""
-        return self._dist(x, x0)[None]
+        return self.dist_at(x, x0)[None]
 
     def lifted_coordinates(self, x, x0):
         """The lift is along the geodesic from x0."""
@@ -140,8 +140,8 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
 
     def point_at(self, y, x0, key):
         """Go the distance y in a random direction."""
-        v = self._random_tangent(key, x0)
-        return self._exp(x0, v * (y[0] / safe_norm(v)))
+        v = self.draw_tangent(key, x0)
+        return self.exp_at(x0, v * (y[0] / safe_norm(v)))
 
     def relative(self, x, x0):
         """x after a reflection that takes x0 to the first coordinate vector."""

@@ -57,9 +57,9 @@ class Submanifold(AbstractCompactManifold):
     # What the constructor measured.  Static numbers and not arrays: a manifold has no parameters
     # that an optimizer could find.
     _slopes: tuple[float, ...] = eqx.field(static=True)  # usual length of each row of J
-    _anchors: tuple[tuple[float, ...], ...] = eqx.field(static=True)
-    _width: float = eqx.field(static=True)  # root mean square Riemannian distance to the middle
-    _walk_steps: int = eqx.field(static=True)  # Runge-Kutta steps for one step of the random walk
+    anchors: tuple[tuple[float, ...], ...] = eqx.field(static=True)
+    width: float = eqx.field(static=True)  # root mean square Riemannian distance to the middle
+    walk_steps: int = eqx.field(static=True)  # Runge-Kutta steps for one step of the random walk
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Submanifold(AbstractCompactManifold):
         self.steps = positive_integer(steps, "steps", "Submanifold")
         if metric is not None:
             check_output(metric, "metric", n, lambda shape: shape == (n, n), f"shape {(n, n)}")
-        self._slopes, self._anchors, self._width, self._walk_steps = (), (), 1.0, self.steps
+        self._slopes, self.anchors, self.width, self.walk_steps = (), (), 1.0, self.steps
         self.is_compact = constraint is not None and around is None
         self.symmetries = symmetries
         self.dim = n
@@ -110,26 +110,26 @@ class Submanifold(AbstractCompactManifold):
         if constraint is not None or around is not None:
             given = None if around is None else check_around(around, n)
             found = survey(self, TOLERANCE, given)
-            self._slopes, self._anchors, self._width, self._walk_steps = found
+            self._slopes, self.anchors, self.width, self.walk_steps = found
         if component is not None:
-            self._anchors = (tuple(map(float, self.check_point(component, "component"))),)
+            self.anchors = (tuple(map(float, self.check_point(component, "component"))),)
             keys = jr.split(jr.key(0), ANCHORS)
             with jax.ensure_compile_time_eval():
-                walked = np.asarray(jax.vmap(self._random_point)(keys))
-            self._anchors = tuple(map(tuple, walked.tolist()))
+                walked = np.asarray(jax.vmap(self.draw_point)(keys))
+            self.anchors = tuple(map(tuple, walked.tolist()))
         if symmetries is not None:
             check_symmetries(self, symmetries)
 
     # Equations, projector, geodesic equation.
 
-    def _equations(self, x):
+    def equations(self, x):
         """The values f(x), each divided by the usual length of its gradient."""
         if self.constraint is None:
             return jnp.zeros(0, x.dtype)
         return jnp.atleast_1d(self.constraint(x)) / jnp.asarray(self._slopes, x.dtype)
 
     def _jacobian(self, x):
-        return jax.jacrev(self._equations)(x)
+        return jax.jacrev(self.equations)(x)
 
     def _raise(self, x, covectors):
         """g^{-1} times one or more covectors (columns)."""
@@ -142,21 +142,21 @@ class Submanifold(AbstractCompactManifold):
         raised = self._raise(x, jacobian.T)
         return raised @ solve_positive(jacobian @ raised, values)
 
-    def _ambient_acceleration(self, x, v):
+    def ambient_acceleration_at(self, x, v):
         """-Gamma(v, v), as if there were no constraint."""
         if self.metric is None:
             return jnp.zeros_like(x)
         _, change = jax.jvp(self.metric, (x,), (v,))
-        slope = jax.grad(lambda y: self._inner(y, v, v))(x)
+        slope = jax.grad(lambda y: self.inner_at(y, v, v))(x)
         return -self._raise(x, change @ v - slope / 2)
 
-    def _acceleration(self, x, v):
+    def acceleration_at(self, x, v):
         """The second derivative a(x, v) of the geodesic through x with velocity v."""
-        acceleration = self._ambient_acceleration(x, v)
+        acceleration = self.ambient_acceleration_at(x, v)
         if self.constraint is None:
             return acceleration
         jacobian = self._jacobian(x)
-        along = lambda y: jax.jvp(self._equations, (y,), (v,))[1]
+        along = lambda y: jax.jvp(self.equations, (y,), (v,))[1]
         _, bending = jax.jvp(along, (x,), (v,))
         return acceleration - self._normal(
             x, jacobian, bending + jnp.sum(jacobian * acceleration, axis=1)
@@ -164,36 +164,36 @@ class Submanifold(AbstractCompactManifold):
 
     def projector(self, x: Point) -> Float[Array, "N N"]:
         """The matrix P(x) of the orthogonal projection to the tangent space at x."""
-        return self._projector(self.check_point(x))
+        return self.projector_at(self.check_point(x))
 
-    def _projector(self, x):
+    def projector_at(self, x):
         identity = jnp.eye(x.size, dtype=x.dtype)
         if self.constraint is None:
             return identity
         jacobian = self._jacobian(x)
         return identity - self._normal(x, jacobian, jacobian)
 
-    def _random_tangent(self, key, x):
+    def draw_tangent(self, key, x):
         frame = self.frame(x)
         return jr.normal(key, frame.shape[:1], x.dtype) @ frame
 
     def frame(self, x: Point) -> Float[Array, "N N"]:
         """The columns of P L^{-T}, with g = L L^T: they depend smoothly on x."""
-        projector = self._projector(x)
+        projector = self.projector_at(x)
         if self.metric is None:
             return projector
         return solve_lower(self.metric(x), projector.T)
 
     def coordinate_laplacian(self, x):
         """Sum of the geodesic accelerations along a frame; Euclidean: mean curvature vector."""
-        return jnp.sum(jax.vmap(lambda e: self._acceleration(x, e))(self.frame(x)), axis=0)
+        return jnp.sum(jax.vmap(lambda e: self.acceleration_at(x, e))(self.frame(x)), axis=0)
 
     def orthonormal(self, x: Point) -> Float[Array, "d N"]:
         """An orthonormal basis of the tangent space, as rows; it jumps from point to point."""
         basis = self._basis(x)
         if self.metric is None:
             return basis.T
-        return solve_lower(basis.T @ self._metric(x) @ basis, basis.T)
+        return solve_lower(basis.T @ self.metric_at(x) @ basis, basis.T)
 
     def scalar_curvature(self, x: Point) -> Scalar:
         """The scalar curvature R at x."""
@@ -203,52 +203,52 @@ class Submanifold(AbstractCompactManifold):
             total = _curvature.ambient_curvature(self.metric, x, inverse)
         if self.constraint is None:
             return total
-        jacobian, hessians = self._jacobian(x), jax.hessian(self._equations)(x)
+        jacobian, hessians = self._jacobian(x), jax.hessian(self.equations)(x)
         if self.metric is not None:
             symbols = _curvature.christoffel(self.metric, x)
             hessians = hessians - jnp.tensordot(jacobian, symbols, axes=1)
         return total + _curvature.bending(hessians, jacobian @ self._raise(x, jacobian.T), inverse)
 
-    def _metric(self, x):
+    def metric_at(self, x):
         return jnp.eye(x.size, dtype=x.dtype) if self.metric is None else self.metric(x)
 
-    def _inner(self, x, u, v):
+    def inner_at(self, x, u, v):
         return u @ v if self.metric is None else u @ self.metric(x) @ v
 
-    def _tangent(self, x, v):
+    def tangent_at(self, x, v):
         if self.constraint is None:
             return v
         jacobian = self._jacobian(x)
         return v - self._normal(x, jacobian, jnp.sum(jacobian * v, axis=1))
 
-    def _offset(self, x):
+    def offset_at(self, x):
         if self.constraint is None:
             return jnp.zeros((), x.dtype)
-        return _solvers.newton_distance(self._equations, x)
+        return _solvers.newton_distance(self.equations, x)
 
     # Geodesics and the closest point.
 
     @eqx.filter_jit
-    def _exp(self, x, v):
-        return self._flow(x, v, self.steps)
+    def exp_at(self, x, v):
+        return self.flow(x, v, self.steps)
 
-    def _flow(self, x, v, steps):
-        x, _ = _solvers.runge_kutta(self._acceleration, x, self._tangent(x, v), steps)
+    def flow(self, x, v, steps):
+        x, _ = _solvers.runge_kutta(self.acceleration_at, x, self.tangent_at(x, v), steps)
         if self.constraint is not None:
             for _ in range(2):  # so close to the manifold that Newton steps are projections
-                x = x - self._normal(x, self._jacobian(x), self._equations(x))
+                x = x - self._normal(x, self._jacobian(x), self.equations(x))
         return x
 
-    def _step(self, x, v):
+    def step_at(self, x, v):
         """`exp` of a short vector, in fewer steps."""
-        return self._flow(x, v, 4)
+        return self.flow(x, v, 4)
 
     def ray(self, x: Point, v: Tangent, marks: int) -> Float[Array, "m N"]:
         """So many points along the geodesic from x with velocity v, the last one at time one."""
 
         def forward(state, _):
             x, v = state
-            state = _solvers.runge_kutta(self._acceleration, x, v, 4)
+            state = _solvers.runge_kutta(self.acceleration_at, x, v, 4)
             return state, state[0]
 
         return jax.lax.scan(forward, (x, v / marks), length=marks)[1]
@@ -258,34 +258,34 @@ class Submanifold(AbstractCompactManifold):
 
         `log` is the same with an error if the miss, a Riemannian length at y, is not small.
         """
-        return self._shoot(self.check_point(x), self.check_point(y, "y"))
+        return self.shoot_at(self.check_point(x), self.check_point(y, "y"))
 
     @eqx.filter_jit
-    def _shoot(self, x, y):
-        # Any bases of the two tangent spaces will do; `_exp` projects its velocity anyway.
+    def shoot_at(self, x, y):
+        # Any bases of the two tangent spaces will do; `exp_at` projects its velocity anyway.
         basis, end_basis = map(jax.lax.stop_gradient, (self._basis(x), self._basis(y)))
-        miss = lambda coordinates: self._exp(x, basis @ coordinates) - y
+        miss = lambda coordinates: self.exp_at(x, basis @ coordinates) - y
 
         def solve(_, start):
-            factor = jnp.linalg.cholesky(self._metric(y))
-            scale = safe_sqrt(self._inner(y, y, y))
+            factor = jnp.linalg.cholesky(self.metric_at(y))
+            scale = safe_sqrt(self.inner_at(y, y, y))
             starts = jnp.asarray([1.0, 0.5, 0.25, 1.5], x.dtype)[:, None] * start
             return _solvers.least_squares(lambda c: factor.T @ miss(c), starts, scale)
 
         # The straight line, with the length it has in the metric: coordinates may be distorted.
         chord = y - x
         along = x + jnp.linspace(1 / 32, 31 / 32, 16, dtype=x.dtype)[:, None] * chord
-        length = jnp.mean(jax.vmap(lambda z: safe_sqrt(self._inner(z, chord, chord)))(along))
-        start = self._tangent(x, chord)
-        start_length = safe_sqrt(self._inner(x, start, start))
+        length = jnp.mean(jax.vmap(lambda z: safe_sqrt(self.inner_at(z, chord, chord)))(along))
+        start = self.tangent_at(x, chord)
+        start_length = safe_sqrt(self.inner_at(x, start, start))
         start = basis.T @ start * (length / jnp.where(start_length > 0, start_length, 1.0))
         start = jax.lax.stop_gradient(start)
         # Near y the tangential part of the miss is a chart, so this system is square.
         system = lambda coordinates: end_basis.T @ miss(coordinates)
         coordinates = jax.lax.custom_root(system, start, solve, _solvers.linear_solve)
-        v = self._tangent(x, basis @ coordinates)
-        gap = jax.lax.stop_gradient(self._exp(x, v) - y)
-        return v, jnp.sqrt(self._inner(y, gap, gap))  # NaN stays NaN: a failure
+        v = self.tangent_at(x, basis @ coordinates)
+        gap = jax.lax.stop_gradient(self.exp_at(x, v) - y)
+        return v, jnp.sqrt(self.inner_at(y, gap, gap))  # NaN stays NaN: a failure
 
     def _basis(self, x):
         """An orthonormal basis (columns) of the tangent space; it jumps from point to point."""
@@ -293,9 +293,9 @@ class Submanifold(AbstractCompactManifold):
             return jnp.eye(x.size, dtype=x.dtype)
         return _solvers.complement(self._jacobian(x))
 
-    def _log(self, x, y):
-        v, gap = self._shoot(x, y)
-        length, size = safe_sqrt(self._inner(x, v, v)), safe_sqrt(self._inner(y, y, y))
+    def log_at(self, x, y):
+        v, gap = self.shoot_at(x, y)
+        length, size = safe_sqrt(self.inner_at(x, v, v)), safe_sqrt(self.inner_at(y, y, y))
         rounding = 100 * float(jnp.finfo(x.dtype).eps)
         failed = ~(gap <= TOLERANCE * length + rounding * size)
         advice = "Use points closer together, more `steps`, or shoot(x, y) to see the miss."
@@ -308,27 +308,27 @@ class Submanifold(AbstractCompactManifold):
             )
         return v
 
-    def _dist(self, x, y):
-        v = self._log(x, y)
-        return safe_sqrt(self._inner(x, v, v))
+    def dist_at(self, x, y):
+        v = self.log_at(x, y)
+        return safe_sqrt(self.inner_at(x, v, v))
 
     @eqx.filter_jit
-    def _project(self, x):
+    def project_at(self, x):
         if self.constraint is None:
             return x
 
         def conditions(state):  # for a minimum of |y - x|^2 / 2 + multiplier . f(y)
             y, multiplier = state
-            values, pullback = jax.vjp(self._equations, y)
+            values, pullback = jax.vjp(self.equations, y)
             return y - x + pullback(multiplier)[0], values
 
         def solve(_, start):
-            y, _ = _solvers.closest_point(self._equations, x, start[0], self._width)
+            y, _ = _solvers.closest_point(self.equations, x, start[0], self.width)
             # Newton's method can fail far from the manifold: begin again at a point on it.
-            anchors = jnp.asarray(self._anchors, x.dtype)
+            anchors = jnp.asarray(self.anchors, x.dtype)
             nearest = anchors[jnp.argmin(jnp.sum((anchors - x) ** 2, axis=1))]
-            y = jnp.where(self._offset(y) <= TOLERANCE, y, nearest)
-            return _solvers.closest_point(self._equations, x, y, self._width)
+            y = jnp.where(self.offset_at(y) <= TOLERANCE, y, nearest)
+            return _solvers.closest_point(self.equations, x, y, self.width)
 
         start = (x, jnp.zeros(x.size - self.dim, x.dtype))
         return jax.lax.custom_root(conditions, start, solve, _solvers.linear_solve)[0]
@@ -345,7 +345,7 @@ class Submanifold(AbstractCompactManifold):
         return 2
 
     @eqx.filter_jit
-    def _random_point(self, key):
+    def draw_point(self, key):
         """Uniform: the end of a random walk whose steps are exp of Gaussian tangent vectors.
 
         The geodesic flow preserves the Liouville measure (volume times Lebesgue measure of
@@ -353,19 +353,19 @@ class Submanifold(AbstractCompactManifold):
         respect to the volume, without a Metropolis correction, and forgets its start
         geometrically fast when its steps are as long as the manifold is wide.
         """
-        if not self._anchors:
+        if not self.anchors:
             raise ValueError(
                 f"{self}: an open set has no uniform law. Draw points in coordinates of your own, "
                 "or give some as around=points: random points are then near them."
             )
         start_key, walk_key = jr.split(key)
-        start = jr.choice(start_key, jnp.asarray(self._anchors))
-        scale = self._width / math.sqrt(self.dim)
+        start = jr.choice(start_key, jnp.asarray(self.anchors))
+        scale = self.width / math.sqrt(self.dim)
         if not self.is_compact:
-            return self._flow(start, scale / 2 * self._random_tangent(walk_key, start), self.steps)
+            return self.flow(start, scale / 2 * self.draw_tangent(walk_key, start), self.steps)
 
         def step(x, key):
-            return self._flow(x, 1.5 * scale * self._random_tangent(key, x), self._walk_steps), None
+            return self.flow(x, 1.5 * scale * self.draw_tangent(key, x), self.walk_steps), None
 
         return jax.lax.scan(step, start, jr.split(walk_key, WALK))[0]
 
@@ -386,8 +386,8 @@ class Submanifold(AbstractCompactManifold):
 
     @eqx.filter_jit
     def _volume(self, key, size):
-        blocks = jax.vmap(self._random_point)(jr.split(key, (16, size)).reshape(-1))
-        squared_chord = lambda x, y: self._inner((x + y) / 2, y - x, y - x)
+        blocks = jax.vmap(self.draw_point)(jr.split(key, (16, size)).reshape(-1))
+        squared_chord = lambda x, y: self.inner_at((x + y) / 2, y - x, y - x)
         return _solvers.volume_from_pairs(blocks.reshape(16, size, -1), squared_chord, self.dim)
 
     def log_volume(self):
@@ -409,7 +409,7 @@ class Submanifold(AbstractCompactManifold):
 
     def check_point(self, x: Point, name: str = "x") -> Point:
         """`x` as an array; an error says what is wrong if it is no point of the manifold."""
-        x = self._check_shape(x, name)
+        x = self.check_shape(x, name)
         if is_concrete(x):
             with jax.ensure_compile_time_eval():  # x may be a constant inside jit
                 offset, matrices = self._inspect(x)
@@ -423,11 +423,11 @@ class Submanifold(AbstractCompactManifold):
 
     @eqx.filter_jit
     def _inspect(self, x):
-        return self._offset(x), self._matrices(x)
+        return self.offset_at(x), self.matrices_at(x)
 
-    def _matrices(self, x):
+    def matrices_at(self, x):
         jacobian = jnp.zeros((0, x.size)) if self.constraint is None else self._jacobian(x)
-        return jacobian, self._metric(x)
+        return jacobian, self.metric_at(x)
 
     def __str__(self) -> str:
         return f"Submanifold(dim {self.dim} in R^{self.shape[0]})"

@@ -19,7 +19,7 @@ def geodesic_walk(manifold: Submanifold, t: Scalar, x0: Point, key, steps: int =
     def step(x, key):
         shorter = 1 - time * manifold.scalar_curvature(x) / (6 * manifold.dim)
         length = jnp.sqrt(2 * time) * jnp.maximum(shorter, 0.5)
-        return manifold._step(x, length * manifold._random_tangent(key, x)), None
+        return manifold.step_at(x, length * manifold.draw_tangent(key, x)), None
 
     return jax.lax.scan(step, x0, jr.split(key, steps))[0]
 
@@ -33,6 +33,6 @@ def geodesic_random_walk(manifold: AbstractManifold, t, x0, key):
     length = jnp.sqrt(2 * t / _WALK)
 
     def step(x, step_key):
-        return manifold._exp(x, length * manifold._random_tangent(step_key, x)), None
+        return manifold.exp_at(x, length * manifold.draw_tangent(step_key, x)), None
 
     return jax.lax.scan(step, x0, jr.split(key, _WALK))[0]

@@ -220,7 +220,7 @@ def _seen(field, t, x, condition):
 
 
 def _vector(manifold, x, values):
-    return manifold._tangent(x, manifold.with_presence(values, manifold.present(x)))
+    return manifold.tangent_at(x, manifold.with_presence(values, manifold.present(x)))
 
 
 class CloudScore(AbstractScore):
@@ -232,7 +232,7 @@ class CloudScore(AbstractScore):
 
     outputs = staticmethod(frame_size)
 
-    def _field(self, t, x, condition):
+    def vector_at(self, t, x, condition):
         inside, output, total, known = _seen(self, t, x, condition)
         scale = jnp.sqrt(known / (2 * t * total))
         return _vector(self.manifold, x, scale * output - inside / total)
@@ -247,7 +247,7 @@ class CloudVelocity(AbstractScore):
 
     outputs = staticmethod(frame_size)
 
-    def _field(self, t, x, condition):
+    def vector_at(self, t, x, condition):
         _, output, _, known = _seen(self, t, x, condition)
         last = jnp.exp(jnp.asarray(self.network.log_times[1], x.dtype))
         return _vector(self.manifold, x, jnp.sqrt(known + 2 * last) * output)
@@ -278,7 +278,7 @@ class CloudPrior(AbstractPrior):
     def _drawn(self, present, key):
         manifold = self.manifold
         zero = manifold.with_presence(jnp.zeros((manifold.size, manifold.features)), present)
-        noise = manifold.places(manifold._random_tangent(key, zero))
+        noise = manifold.places(manifold.draw_tangent(key, zero))
         places = self.middle + jnp.sqrt(self.variance) * noise
         return manifold.with_presence(places, present)
 

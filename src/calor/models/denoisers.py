@@ -34,7 +34,7 @@ _FLOOR = 1e-4
 
 def _toward(manifold, t, x, y):
     length = jnp.sqrt(2 * t)
-    return manifold._log(x, y) / (length * (1 + length))
+    return manifold.log_at(x, y) / (length * (1 + length))
 
 
 def _needs_spd(manifold):
@@ -55,7 +55,7 @@ class TriangularScore(AbstractScore):
         _needs_spd(manifold)
         return manifold.dim
 
-    def _field(self, t, x, condition):
+    def vector_at(self, t, x, condition):
         i, j = np.triu_indices(self.manifold.size)
         if self.guess is not None:
             told = guessed(self.manifold, self.guess, t, x, condition)
@@ -156,5 +156,5 @@ class SPDNetScore(AbstractScore):
     outputs = staticmethod(frame_size)
     make_network = staticmethod(spd_net)
 
-    def _field(self, t, x, condition):
+    def vector_at(self, t, x, condition):
         return _toward(self.manifold, t, x, self.network(x, t, condition))

@@ -73,7 +73,7 @@ class _Draw(eqx.Module):
 
     def __call__(self, t, x0, is_broad, key):
         key_near, key_far = jr.split(key)
-        near, far = self.kernel._sample(t, x0, key_near), self.broad.sample(key_far, jnp.zeros(0))
+        near, far = self.kernel.draw(t, x0, key_near), self.broad.sample(key_far, jnp.zeros(0))
         return jnp.where(is_broad, far, near)
 
 
@@ -83,7 +83,7 @@ class _Mean(eqx.Module):
     kernel: AbstractHeatKernel
 
     def __call__(self, points, times, x):
-        values = jax.vmap(lambda t, x0: self.kernel._log_prob(t, x, x0))(times, points)
+        values = jax.vmap(lambda t, x0: self.kernel.log_prob_at(t, x, x0))(times, points)
         return logsumexp(values) - jnp.log(len(points))
 
 

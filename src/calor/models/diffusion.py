@@ -84,11 +84,11 @@ class Diffusion(AbstractModel):
         out = lambda y: manifold.from_origin(y, centre)  # pyright: ignore
         return jax.jvp(out, (inside,), (self.field(t, inside, features),))[1]
 
-    def _velocity(self, tau, x, features):
+    def velocity(self, tau, x, features):
         t = jnp.exp(tau)  # tau = log t: every scale takes about equally long
         return -t * self.field(t, x, features)
 
-    def _span(self, stop):
+    def span(self, stop):
         return jnp.log(stop), jnp.log(jnp.asarray(self.t1, stop.dtype))
 
 

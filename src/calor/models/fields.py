@@ -41,7 +41,7 @@ Guess = Mixture | Gaussian
 
 
 class AbstractScore(eqx.Module):
-    """A tangent vector field for every time; a new one supplies `outputs` and `_field`.
+    """A tangent vector field for every time; a new one supplies `outputs` and `vector_at`.
 
     Its network is a `FieldNetwork` of the embedded point unless `make_network` makes another.
     """
@@ -69,7 +69,7 @@ class AbstractScore(eqx.Module):
         return False
 
     @abstractmethod
-    def _field(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
+    def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
         """The field, not yet averaged."""
 
     def __call__(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
@@ -77,14 +77,14 @@ class AbstractScore(eqx.Module):
         manifold = self.manifold
         images = jax.eval_shape(manifold.lookalikes, x).shape[0]
         if images == 1:
-            return self._field(t, x, condition)
+            return self.vector_at(t, x, condition)
         # Each image g x has a vector there; the differential of g brings it back to x.
         frame = manifold.frame(x)
         points, moved = jax.vmap(
             lambda e: jax.jvp(manifold.lookalikes, (x,), (e,)), out_axes=(None, 0)
         )(frame)
-        vectors = jax.vmap(lambda point: self._field(t, point, condition))(points)
-        along = jax.vmap(jax.vmap(manifold._inner), (None, None, 0))(points, vectors, moved)
+        vectors = jax.vmap(lambda point: self.vector_at(t, point, condition))(points)
+        along = jax.vmap(jax.vmap(manifold.inner_at), (None, None, 0))(points, vectors, moved)
         return jnp.tensordot(jnp.mean(along, axis=1), frame, axes=1)
 
 
@@ -127,7 +127,7 @@ class TangentScore(AbstractScore):
         """The guess is added to what the network gives."""
         return True
 
-    def _field(self, t, x, condition):
+    def vector_at(self, t, x, condition):
         rate = self.manifold.spectral_gap()
         scale = jax.lax.rsqrt(2 * t)
         if rate > 0:
@@ -150,13 +150,13 @@ class DenoisedScore(AbstractScore):
         """What a point is made from."""
         return manifold.code_size()
 
-    def _field(self, t, x, condition):
+    def vector_at(self, t, x, condition):
         code, _ = network_output(self, t, x, condition)
         # Untrained networks return almost zero, from which no direction can be read.
-        toward = self.manifold._log(x, self.manifold.decode(code + 1e-3))
+        toward = self.manifold.log_at(x, self.manifold.decode(code + 1e-3))
         length = jnp.sqrt(2 * t)
         return toward / (length * (1 + length))
 
     def denoised(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Point:
         """The denoised point exp_x(2t s)."""
-        return self.manifold._exp(x, 2 * t * self(t, x, condition))
+        return self.manifold.exp_at(x, 2 * t * self(t, x, condition))

@@ -44,7 +44,7 @@ class TangentVelocity(AbstractScore):
 
     outputs = staticmethod(frame_size)
 
-    def _field(self, t, x, condition):
+    def vector_at(self, t, x, condition):
         coefficients, _ = network_output(self, t, x, condition)
         return jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
 
@@ -78,11 +78,11 @@ class Flow(AbstractModel):
 
     # The model's own time is log(1 - tau), so that every scale takes about equally long.
 
-    def _velocity(self, tau, x, features):
+    def velocity(self, tau, x, features):
         left = jnp.exp(tau)
         return -left * self.field(self.t1 * left**2, x, features)
 
-    def _span(self, stop):
+    def span(self, stop):
         return jnp.log(stop / self.t1) / 2, jnp.zeros((), stop.dtype)
 
 

@@ -34,8 +34,8 @@ _LANGEVIN = 0.25
 def walk(score: Field, manifold: AbstractManifold, t, after, x, key):
     """One step of the reverse SDE."""
     drift = 2 * (t - after) * score(t, x)
-    noise = jnp.sqrt(2 * (t - after) * after / t) * manifold._random_tangent(key, x)
-    return manifold._project(manifold._exp(x, drift + noise))
+    noise = jnp.sqrt(2 * (t - after) * after / t) * manifold.draw_tangent(key, x)
+    return manifold.project_at(manifold.exp_at(x, drift + noise))
 
 
 def flow(score: Field, manifold: AbstractManifold, t, after, x, key):
@@ -46,9 +46,9 @@ def flow(score: Field, manifold: AbstractManifold, t, after, x, key):
 
 def midpoint(velocity: Field, manifold: AbstractManifold, start, end, x):
     """One step of the midpoint rule, from `start` down to `end`."""
-    halfway = manifold._exp(x, (start - end) / 2 * velocity(start, x))
+    halfway = manifold.exp_at(x, (start - end) / 2 * velocity(start, x))
     move = (start - end) * velocity((start + end) / 2, halfway)
-    return manifold._project(manifold._exp(halfway, manifold._log(halfway, x) + move))
+    return manifold.project_at(manifold.exp_at(halfway, manifold.log_at(halfway, x) + move))
 
 
 def corrected(score: Field, manifold: AbstractManifold, t, after, x, key):
@@ -56,8 +56,8 @@ def corrected(score: Field, manifold: AbstractManifold, t, after, x, key):
     key_walk, key_noise = jr.split(key)
     x = walk(score, manifold, t, after, x, key_walk)
     length = _LANGEVIN * after
-    noise = jnp.sqrt(2 * length) * manifold._random_tangent(key_noise, x)
-    return manifold._project(manifold._exp(x, length * score(after, x) + noise))
+    noise = jnp.sqrt(2 * length) * manifold.draw_tangent(key_noise, x)
+    return manifold.project_at(manifold.exp_at(x, length * score(after, x) + noise))
 
 
 METHODS = {"walk": walk, "flow": flow, "corrected": corrected}

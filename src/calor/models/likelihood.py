@@ -62,13 +62,13 @@ def follow(
     """
 
     def rate(tau, state, _):
-        place = manifold._project(state[0])
+        place = manifold.project_at(state[0])
         frame = manifold.basis(place)
         if probes is not None:
             frame = jnp.tensordot(probes, frame, axes=1) / jnp.sqrt(len(probes))
 
         return calculus.value_and_divergence(
-            lambda y: velocity(tau, y), place, frame, manifold._inner
+            lambda y: velocity(tau, y), place, frame, manifold.inner_at
         )
 
     solver, controller = diffrax.Tsit5(), diffrax.PIDController(rtol=tolerance, atol=tolerance)
@@ -87,7 +87,7 @@ def follow(
     )
     place, total = jax.tree.map(lambda a: a[-1], solution.ys)
     reached = solution.result == diffrax.RESULTS.successful
-    return Trajectory(manifold._project(place), total, solution.stats["num_steps"], reached)
+    return Trajectory(manifold.project_at(place), total, solution.stats["num_steps"], reached)
 
 
 def probes(key: Key, manifold: AbstractManifold, x: Point, count: int) -> Float[Array, "p m"]:

@@ -62,11 +62,11 @@ class AbstractModel(eqx.Module):
         """Draw n points."""
 
     @abstractmethod
-    def _velocity(self, tau: Scalar, x: Point, features: Float[Array, " c"]) -> Tangent:
+    def velocity(self, tau: Scalar, x: Point, features: Float[Array, " c"]) -> Tangent:
         """The velocity of the flow in a time tau of its own."""
 
     @abstractmethod
-    def _span(self, stop: Scalar) -> tuple[Scalar, Scalar]:
+    def span(self, stop: Scalar) -> tuple[Scalar, Scalar]:
         """The time tau at a stop, and the one at the prior."""
 
     def log_prob(
@@ -174,10 +174,10 @@ class _Density(eqx.Module):
         if self.probes:
             vectors = likelihood.probes(key, model.manifold, x, self.probes)
         way = likelihood.follow(
-            lambda tau, x: model._velocity(tau, x, features),
+            lambda tau, x: model.velocity(tau, x, features),
             model.manifold,
             x,
-            *model._span(stop),
+            *model.span(stop),
             tolerance=tolerance,
             probes=vectors,
             steps=self.steps,

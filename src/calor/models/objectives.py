@@ -65,7 +65,7 @@ class Denoising(AbstractObjective):
 
     def example(self, t, point, features, key):
         """Noise, and the score of the kernel there."""
-        return *self.kernel._noised(t, point, key), self.law.weight(t)
+        return *self.kernel.draw_with_score(t, point, key), self.law.weight(t)
 
 
 def squared_error(field: AbstractScore, manifold: AbstractManifold, examples: Examples) -> Scalar:
@@ -73,7 +73,7 @@ def squared_error(field: AbstractScore, manifold: AbstractManifold, examples: Ex
 
     def one(t, x, target, weight, features):
         error = field(t, x, features) - target
-        return weight * manifold._inner(x, error, error)
+        return weight * manifold.inner_at(x, error, error)
 
     columns = examples.t, examples.x, examples.target, examples.weight, examples.features
     return jnp.mean(jax.vmap(one)(*columns))
@@ -91,7 +91,7 @@ class Matching(AbstractObjective):
     def example(self, t, point, features, key):
         """A place on a geodesic to the data point, and the velocity there."""
         manifold = self.manifold
-        join = (lambda x, y: y - x) if self.labelled else manifold._log
+        join = (lambda x, y: y - x) if self.labelled else manifold.log_at
         left, start = jnp.sqrt(t / self.law.t1), self.prior.partner(point, key, features)
-        x = manifold._exp(point, left * join(point, start.astype(point.dtype)))
+        x = manifold.exp_at(point, left * join(point, start.astype(point.dtype)))
         return x, join(x, point) / left, jnp.ones_like(t)

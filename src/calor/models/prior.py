@@ -45,7 +45,7 @@ class Uniform(AbstractPrior):
 
     def sample(self, key, features):
         """A uniform point."""
-        return self.manifold._random_point(key)
+        return self.manifold.draw_point(key)
 
     def log_prob(self, x, features):
         """Minus the logarithm of the volume."""
@@ -66,12 +66,12 @@ class KernelPrior(AbstractPrior):
         """A draw around a random centre."""
         key_centre, key_noise = jr.split(key)
         centre = self.centres[jr.randint(key_centre, (), 0, len(self.centres))]
-        return self.kernel._sample(jnp.asarray(self.t, centre.dtype), centre, key_noise)
+        return self.kernel.draw(jnp.asarray(self.t, centre.dtype), centre, key_noise)
 
     def log_prob(self, x, features):
         """The logarithm of the mean of the kernels."""
         t = jnp.asarray(self.t, x.dtype)
-        values = jax.vmap(lambda centre: self.kernel._log_prob(t, x, centre))(self.centres)
+        values = jax.vmap(lambda centre: self.kernel.log_prob_at(t, x, centre))(self.centres)
         return logsumexp(values) - jnp.log(len(self.centres))
 
 
@@ -92,12 +92,12 @@ def distance_from_uniform(
     """The mean over uniform points of |vol p_t - 1|, p_t the law of the noised data."""
     manifold = kernel.manifold
     key_points, key_data = jr.split(key)
-    points = jax.vmap(manifold._random_point)(jr.split(key_points, 128)).astype(data.dtype)
+    points = jax.vmap(manifold.draw_point)(jr.split(key_points, 128)).astype(data.dtype)
     time = jnp.asarray(t, data.dtype)
     chosen = data[jr.randint(key_data, (min(256, len(data)),), 0, len(data))]
 
     def density(x):
-        values = jax.vmap(lambda x0: kernel._log_prob(time, x, x0))(chosen)
+        values = jax.vmap(lambda x0: kernel.log_prob_at(time, x, x0))(chosen)
         return logsumexp(values) - jnp.log(len(values)) + manifold.log_volume()  # pyright: ignore
 
     return float(jnp.mean(jnp.abs(jnp.expm1(jax.jit(jax.vmap(density))(points)))))

@@ -125,7 +125,7 @@ class _Eye:
         equation = lambda x: jnp.reshape(manifold.constraint(x), ())
         self._value = jax.vmap(equation)
         self._slope = jax.jit(jax.vmap(jax.grad(equation)))
-        anchors = np.asarray(manifold._anchors)
+        anchors = np.asarray(manifold.anchors)
         self.middle = (anchors.min(axis=0) + anchors.max(axis=0)) / 2
         self.reach = 1.3 * float(np.max(np.linalg.norm(anchors - self.middle, axis=1)))
         self._depth = self.reach  # rays begin so far before the middle, and end so far behind

@@ -80,8 +80,8 @@ def _walk(manifold, t, x0, key):
 def _distance(manifold, x, x0):
     """The distance, or the chord where that would be a boundary value problem."""
     if isinstance(manifold, Submanifold):
-        return jnp.sqrt(manifold._inner(x0, x - x0, x - x0))
-    return manifold._dist(x, x0)
+        return jnp.sqrt(manifold.inner_at(x0, x - x0, x - x0))
+    return manifold.dist_at(x, x0)
 
 
 def _initial_error(solution, law, t0, sources, key):
@@ -98,7 +98,7 @@ def _initial_error(solution, law, t0, sources, key):
         @jax.jit
         @jax.vmap
         def compare(x0, key):
-            x, value, _ = law.draw(t, x0, key)
+            x, value, _ = law.known_draw(t, x0, key)
             return solution.log_prob(t, x, x0) - value
 
         differences = np.asarray(compare(sources, keys))
@@ -108,14 +108,14 @@ def _initial_error(solution, law, t0, sources, key):
     @jax.jit
     @jax.vmap
     def step(x0, key):
-        return manifold._exp(x0, jnp.sqrt(2 * t) * manifold._random_tangent(key, x0))
+        return manifold.exp_at(x0, jnp.sqrt(2 * t) * manifold.draw_tangent(key, x0))
 
     @jax.jit
     @jax.vmap
     def difference(x, x0):
-        return solution.log_prob(t, x, x0) - law._log_prob(t, x, x0)
+        return solution.log_prob(t, x, x0) - law.log_prob_at(t, x, x0)
 
     x = step(sources, keys)
-    distances = np.asarray(jax.jit(jax.vmap(manifold._dist))(x, sources))
+    distances = np.asarray(jax.jit(jax.vmap(manifold.dist_at))(x, sources))
     differences = np.asarray(difference(x, sources))[distances < trusted_radius(manifold, t0)]
     return float(np.max(np.abs(differences))), None, float(np.log(np.mean(np.exp(differences))))

@@ -86,9 +86,9 @@ def compare(kernel: AbstractHeatKernel, exact: AbstractHeatKernel, t: float, x, 
 
 @eqx.filter_jit
 def _draw(kernel, t, x0, keys):
-    return jax.vmap(lambda key: kernel._sample(t, x0, key))(keys)
+    return jax.vmap(lambda key: kernel.draw(t, x0, key))(keys)
 
 
 @eqx.filter_jit
 def _evaluate(kernel, t, x, x0):
-    return jax.vmap(lambda x: (kernel._log_prob(t, x, x0), kernel._score(t, x, x0)))(x)
+    return jax.vmap(lambda x: (kernel.log_prob_at(t, x, x0), kernel.score_at(t, x, x0)))(x)

@@ -196,7 +196,7 @@ def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str,
             builders["spectral"] = functools.partial(
                 _kept, manifold, cache, "spectral", solve_spectral
             )
-        if manifold._anchors:
+        if manifold.anchors:
             builders["pinn"] = functools.partial(_kept, manifold, cache, "pinn", solve)
         builders["short-time"] = lambda key: GeodesicLaw(manifold)
         return builders

@@ -53,25 +53,25 @@ class LearnedKernel(AbstractHeatKernel):
     sampler: RadialSampler | None = eqx.field(static=True)
     """The radial law, tabulated for draws, if the kernel is a function of the distance."""
 
-    def _log_prob(self, t, x, x0):
+    def log_prob_at(self, t, x, x0):
         self._warn()
         return self._value(t, x, x0)
 
-    def _score(self, t, x, x0):
+    def score_at(self, t, x, x0):
         self._warn()
-        return self._joined(t, self.law._score, self.solution.score, x, x0)
+        return self._joined(t, self.law.score_at, self.solution.score, x, x0)
 
-    def _log_prob_and_score(self, t, x, x0):
+    def both_at(self, t, x, x0):
         self._warn()
-        both = self.law._log_prob_and_score, self.solution.log_prob_and_score
+        both = self.law.both_at, self.solution.log_prob_and_score
         return self._joined(t, *both, x, x0)
 
-    def _sample(self, t, x0, key):
+    def draw(self, t, x0, key):
         self._warn()
         return self._draw(t, x0, key)[0]
 
     def _value(self, t, x, x0):
-        return self._joined(t, self.law._log_prob, self.solution.log_prob, x, x0)
+        return self._joined(t, self.law.log_prob_at, self.solution.log_prob, x, x0)
 
     def _joined(self, t, early, late, x, x0) -> Any:
         """The law below t0, the solution above it."""
@@ -85,10 +85,10 @@ class LearnedKernel(AbstractHeatKernel):
             return jax.lax.cond(t < self.t0, before, after)
         return jax.tree.map(partial(jnp.where, t < self.t0), before(), after())
 
-    def _noised(self, t, x0, key):
+    def draw_with_score(self, t, x0, key):
         if not isinstance(self.law, GeodesicLaw):
-            x = self._sample(t, x0, key)
-            return x, self._score(t, x, x0)
+            x = self.draw(t, x0, key)
+            return x, self.score_at(t, x, x0)
         # Along a shot geodesic the law knows its score without a boundary value problem.
         self._warn()
 
@@ -96,28 +96,28 @@ class LearnedKernel(AbstractHeatKernel):
             x, _ = self._walk(t, x0, key)
             return x, self.solution.score(t, x, x0)
 
-        return self._joined(t, self.law._noised, late, x0, key)
+        return self._joined(t, self.law.draw_with_score, late, x0, key)
 
     def sample_with_acceptance(self, t: Scalar, x0: Point, *, key: Key) -> tuple[Point, Scalar]:
         """A draw as `sample` makes it, and the acceptance rate of its chain (one if none)."""
-        t, x0 = self._check(t, x0=x0)
+        t, x0 = self.checked(t, x0=x0)
         return self._draw(t, x0, random_key(key, str(self)))
 
     def _draw(self, t, x0, key):
         manifold = self.manifold
         if isinstance(self.law, CloudKernel):  # whose draws are exact
-            return self.law._sample(t, x0, key), jnp.ones_like(t)
+            return self.law.draw(t, x0, key), jnp.ones_like(t)
         if self.sampler is not None:
-            z = manifold._random_tangent(key, x0)
-            length = safe_sqrt(manifold._inner(x0, z, z))
-            x = manifold._exp(x0, jnp.sqrt(2 * t) * self.sampler(t, length) * z)
+            z = manifold.draw_tangent(key, x0)
+            length = safe_sqrt(manifold.inner_at(x0, z, z))
+            x = manifold.exp_at(x0, jnp.sqrt(2 * t) * self.sampler(t, length) * z)
             return x, jnp.ones_like(t)
         if isinstance(manifold, AbstractSymmetricSpace) and math.isinf(
             manifold.injectivity_radius()
         ):
             return langevin(manifold, lambda y: self.phi(t, y), t, x0, key)
         if isinstance(self.law, GeodesicLaw):
-            early = lambda t, x0, key: (self.law._sample(t, x0, key), jnp.ones_like(t))
+            early = lambda t, x0, key: (self.law.draw(t, x0, key), jnp.ones_like(t))
             return self._joined(t, early, self._walk, x0, key)
         return metropolis_walk(manifold, lambda x: self._value(t, x, x0), t, x0, key)
 
@@ -125,7 +125,7 @@ class LearnedKernel(AbstractHeatKernel):
         self, t: Scalar, x0: Point, *, key: Key, draws: int = 256
     ) -> ChainReport | None:
         """How well the chains mix that set draws on a `Submanifold` right; None without chains."""
-        t, x0 = self._check(t, x0=x0)
+        t, x0 = self.checked(t, x0=x0)
         keys = jr.split(random_key(key, str(self)), positive_integer(draws, "draws", str(self)))
         if not isinstance(self.law, GeodesicLaw) or float(t) < self.t0:
             return None
@@ -151,10 +151,10 @@ class LearnedKernel(AbstractHeatKernel):
             return start[None], jnp.ones(1, start.dtype)
         # Short steps, which repair what the walk does wrong.  Wide ones would find places that are
         # near as the crow flies but far along the manifold, where the network may be too high.
-        scale = jnp.minimum(t, self.manifold._width**2 / 8) / _SHORT  # pyright: ignore
+        scale = jnp.minimum(t, self.manifold.width**2 / 8) / _SHORT  # pyright: ignore
         return metropolis_path(self.manifold, value, scale, start, key_walk, _CORRECTIONS)
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
     def latest(self):

@@ -18,14 +18,14 @@ class CloudKernel(AbstractHeatKernel):
     manifold: PointCloud
     matching: AbstractMatching = Labelled()
 
-    def _log_prob(self, t, x, x0):
+    def log_prob_at(self, t, x, x0):
         manifold, count = self.manifold, self.manifold.count(x0)
         squared = manifold.squared_distances(x, x0)
         permanent = self.matching.log_permanent(t, squared, count)
         value = permanent - manifold.dimension(x0) / 2 * jnp.log(4 * jnp.pi * t)
         return jnp.where(manifold.count(x) == count, value, -jnp.inf)
 
-    def _score(self, t, x, x0):
+    def score_at(self, t, x, x0):
         manifold = self.manifold
         squared = manifold.squared_distances(x, x0)
         posterior = self.matching.posterior(t, squared, manifold.count(x0))
@@ -33,12 +33,12 @@ class CloudKernel(AbstractHeatKernel):
         total = jnp.sum(posterior, axis=1, keepdims=True)
         toward = posterior @ manifold.places(x0) - total * manifold.places(x)
         vector = manifold.with_presence(toward, manifold.present(x))
-        return manifold._tangent(x, vector) / (2 * t)
+        return manifold.tangent_at(x, vector) / (2 * t)
 
-    def _sample(self, t, x0, key):
-        return x0 + jnp.sqrt(2 * t) * self.manifold._random_tangent(key, x0)
+    def draw(self, t, x0, key):
+        return x0 + jnp.sqrt(2 * t) * self.manifold.draw_tangent(key, x0)
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
     def __str__(self) -> str:

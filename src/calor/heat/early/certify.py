@@ -58,7 +58,7 @@ def _shots(law, t, sources, keys):
         x0, factor, key = row
         basis = law.manifold.orthonormal(x0)
         v = law.velocity(factor * t, x0, basis, key)
-        x, _, score = law._along(t, x0, basis, v)
+        x, _, score = law.along(t, x0, basis, v)
         residual, largest = law.residual(t, x0, basis, v)
         found = {"residual": residual, "largest": largest, "length": jnp.sqrt(v @ v)}
         return {"basis": basis, "v": v, "x": x, "score": score, **found}
@@ -68,9 +68,9 @@ def _shots(law, t, sources, keys):
 
 @eqx.filter_jit
 def _scores(law, t, sources, bases, velocities):
-    return jax.vmap(lambda *shot: law._along(t, *shot)[2])(sources, bases, velocities)
+    return jax.vmap(lambda *shot: law.along(t, *shot)[2])(sources, bases, velocities)
 
 
 @eqx.filter_jit
 def _mean_square(law, x, vectors):
-    return jnp.mean(jax.vmap(lambda x, w: law.manifold._inner(x, w, w))(x, vectors)[::2])
+    return jnp.mean(jax.vmap(lambda x, w: law.manifold.inner_at(x, w, w))(x, vectors)[::2])

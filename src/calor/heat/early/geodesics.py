@@ -51,29 +51,29 @@ class GeodesicLaw(AbstractHeatKernel):
 
     manifold: Submanifold
 
-    def _log_prob(self, t, x, x0):
+    def log_prob_at(self, t, x, x0):
         basis = self.manifold.orthonormal(x0)
         return self._value(t, x0, basis, self._coordinates(x, x0, basis))[0]
 
-    def _score(self, t, x, x0):
+    def score_at(self, t, x, x0):
         basis = self.manifold.orthonormal(x0)
-        return self._along(t, x0, basis, self._coordinates(x, x0, basis))[2]
+        return self.along(t, x0, basis, self._coordinates(x, x0, basis))[2]
 
-    def _log_prob_and_score(self, t, x, x0):
+    def both_at(self, t, x, x0):
         basis = self.manifold.orthonormal(x0)
-        return self._along(t, x0, basis, self._coordinates(x, x0, basis))[1:]
+        return self.along(t, x0, basis, self._coordinates(x, x0, basis))[1:]
 
-    def _sample(self, t, x0, key):
-        return self._noised(t, x0, key)[0]
+    def draw(self, t, x0, key):
+        return self.draw_with_score(t, x0, key)[0]
 
-    def _noised(self, t, x0, key):
-        x, _, score = self.draw(t, x0, key)
+    def draw_with_score(self, t, x0, key):
+        x, _, score = self.known_draw(t, x0, key)
         return x, score
 
-    def draw(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar, Tangent]:
+    def known_draw(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar, Tangent]:
         """A draw, with log p and the score there."""
         basis = self.manifold.orthonormal(x0)
-        return self._along(t, x0, basis, self.velocity(t, x0, basis, key))
+        return self.along(t, x0, basis, self.velocity(t, x0, basis, key))
 
     def velocity(
         self, t: Scalar, x0: Point, basis: Float[Array, "d N"], key: Key
@@ -102,29 +102,29 @@ class GeodesicLaw(AbstractHeatKernel):
         (v, value), _ = jax.lax.scan(step, draw(key_start), jr.split(key_walk, _PROPOSALS))
         return jnp.where(value > -jnp.inf, v, 0.0)
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
     def _coordinates(self, x, x0, basis):
-        toward, gap = self.manifold._shoot(x0, x)
+        toward, gap = self.manifold.shoot_at(x0, x)
         # Where no geodesic is found the points are taken to be as far apart as their chord is long.
-        chord = self.manifold._tangent(x0, x - x0)
+        chord = self.manifold.tangent_at(x0, x - x0)
         found = gap <= TOLERANCE * (1 + jnp.max(jnp.abs(x)))
         toward = jnp.where(found, toward, chord)
-        return jax.vmap(lambda e: self.manifold._inner(x0, toward, e))(basis)
+        return jax.vmap(lambda e: self.manifold.inner_at(x0, toward, e))(basis)
 
     def _steps(self):
-        return max(_STEPS, self.manifold._walk_steps // 2)
+        return max(_STEPS, self.manifold.walk_steps // 2)
 
     def _shot(self, x0: Point, basis: Float[Array, "d N"], v: Float[Array, " d"], steps: int):
         """The end of a geodesic, the Jacobian there, and the logarithm of the distortion D."""
 
         def end(v):
-            x = self.manifold._flow(x0, v @ basis, steps)
+            x = self.manifold.flow(x0, v @ basis, steps)
             return x, x
 
         jacobian, x = jax.jacfwd(end, has_aux=True)(v)
-        return x, jacobian, log_det(jacobian.T @ self.manifold._metric(x) @ jacobian) / 2
+        return x, jacobian, log_det(jacobian.T @ self.manifold.metric_at(x) @ jacobian) / 2
 
     def _value(self, t, x0, basis, v) -> tuple[Scalar, tuple[Point, Float[Array, "N d"]]]:
         """log p, the end point and the Jacobian."""
@@ -145,7 +145,7 @@ class GeodesicLaw(AbstractHeatKernel):
         def parts(v):
             x, jacobian, log_distortion = self._shot(x0, basis, v, self._steps())
             c = (manifold.scalar_curvature(x) + curvature_there) / 12
-            metric = jacobian.T @ manifold._metric(x) @ jacobian
+            metric = jacobian.T @ manifold.metric_at(x) @ jacobian
             values = jnp.stack([t * c - log_distortion / 2, c, log_distortion])
             return values, (values, metric)
 
@@ -164,7 +164,7 @@ class GeodesicLaw(AbstractHeatKernel):
         largest = jnp.max(jnp.abs(jnp.stack([change, bend, change - bend - left])))
         return left, largest
 
-    def _along(self, t, x0, basis, v) -> tuple[Point, Scalar, Tangent]:
+    def along(self, t, x0, basis, v) -> tuple[Point, Scalar, Tangent]:
         """The end point, with log p and the score there."""
 
         def value(v):
@@ -172,7 +172,7 @@ class GeodesicLaw(AbstractHeatKernel):
             return found, (found, *rest)
 
         slope, (found, x, jacobian) = jax.jacfwd(value, has_aux=True)(v)
-        inner = jacobian.T @ self.manifold._metric(x) @ jacobian
+        inner = jacobian.T @ self.manifold.metric_at(x) @ jacobian
         return x, found, jacobian @ solve_positive(inner, slope)
 
 
@@ -185,8 +185,8 @@ def shortest_radius(manifold: Submanifold, key: Key) -> float:
     same direction: there the exponential map loses a dimension.
     """
     key_source, key_ray = jr.split(key)
-    sources = jax.jit(jax.vmap(manifold._random_point))(jr.split(key_source, _SOURCES))
-    longest = 4 * manifold._width  # beyond half of a closed geodesic around it all
+    sources = jax.jit(jax.vmap(manifold.draw_point))(jr.split(key_source, _SOURCES))
+    longest = 4 * manifold.width  # beyond half of a closed geodesic around it all
     lengths = longest * np.arange(1, _MARKS + 1) / _MARKS
 
     @jax.jit
@@ -199,11 +199,11 @@ def shortest_radius(manifold: Submanifold, key: Key) -> float:
 
         def distortion(v, places):
             jacobians = jax.jacfwd(ray)(v) * (longest / lengths)[:, None, None]
-            metrics = jax.vmap(manifold._metric)(places)
+            metrics = jax.vmap(manifold.metric_at)(places)
             return jnp.einsum("mia,mij,mjb->mab", jacobians, metrics, jacobians)
 
         squares = jax.vmap(distortion)(v[:_STRETCHED], places[:_STRETCHED])
-        return places, jax.vmap(jax.vmap(manifold._metric))(places), squares
+        return places, jax.vmap(jax.vmap(manifold.metric_at))(places), squares
 
     radius = longest
     along = np.broadcast_to(lengths, (_RAYS, _MARKS))

@@ -51,18 +51,18 @@ class Varadhan(AbstractHeatKernel):
         if not isinstance(self.manifold, AbstractManifold):
             raise TypeError(f"Varadhan: needs a manifold, got {self.manifold!r:.80}.")
 
-    def _log_prob(self, t, x, x0):
-        toward = self.manifold._log(x, x0)
-        squared = self.manifold._inner(x, toward, toward)  # unlike the distance, smooth at x = x0
+    def log_prob_at(self, t, x, x0):
+        toward = self.manifold.log_at(x, x0)
+        squared = self.manifold.inner_at(x, toward, toward)  # unlike the distance, smooth at x = x0
         return -squared / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
 
-    def _score(self, t, x, x0):
-        return self.manifold._log(x, x0) / (2 * t)
+    def score_at(self, t, x, x0):
+        return self.manifold.log_at(x, x0) / (2 * t)
 
-    def _sample(self, t, x0, key):
+    def draw(self, t, x0, key):
         return geodesic_random_walk(self.manifold, t, x0, key)
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
 
@@ -80,28 +80,28 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
             )
 
     @abstractmethod
-    def _correction(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
+    def correction(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """log p - log G_t."""
 
-    def _log_prob(self, t, x, x0):
+    def log_prob_at(self, t, x, x0):
         y = self.manifold.kernel_coordinates(x, x0)
-        return self._gaussian(t, y) + self._correction(t, y)
+        return self._gaussian(t, y) + self.correction(t, y)
 
-    def _score(self, t, x, x0):
-        return self._log_prob_and_score(t, x, x0)[1]
+    def score_at(self, t, x, x0):
+        return self.both_at(t, x, x0)[1]
 
-    def _log_prob_and_score(self, t, x, x0):
+    def both_at(self, t, x, x0):
         y, lift = self.manifold.lifted_coordinates(x, x0)
-        correction, slope = jax.value_and_grad(self._correction, 1)(t, y)
+        correction, slope = jax.value_and_grad(self.correction, 1)(t, y)
         return self._gaussian(t, y) + correction, lift(slope - y / (2 * t))
 
     def _gaussian(self, t, y):
         return -jnp.sum(y * y) / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
 
-    def _sample(self, t, x0, key):
+    def draw(self, t, x0, key):
         return geodesic_random_walk(self.manifold, t, x0, key)
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
 
@@ -110,7 +110,7 @@ class ZerothOrder(AbstractCorrectedGaussian):
 
     manifold: AbstractSymmetricSpace
 
-    def _correction(self, t, y):
+    def correction(self, t, y):
         return -self.manifold.log_distortion(y) / 2
 
 
@@ -119,7 +119,7 @@ class SchwingerDeWitt(AbstractCorrectedGaussian):
 
     manifold: AbstractSymmetricSpace
 
-    def _correction(self, t, y):
+    def correction(self, t, y):
         return -self.manifold.log_distortion(y) / 2 + t * self.manifold.scalar_curvature() / 6
 
 
@@ -128,7 +128,7 @@ class FirstOrder(AbstractCorrectedGaussian):
 
     manifold: AbstractSymmetricSpace
 
-    def _correction(self, t, y):
+    def correction(self, t, y):
         return -self.manifold.log_distortion(y) / 2 + t * self.manifold.first_order(y)
 
     def latest(self):
@@ -162,7 +162,7 @@ class Parametrix(AbstractCorrectedGaussian):
         series = parametrix(manifold.dim, curvature, self.order, _TERMS) if curvature else ()
         self.coefficients = tuple(tuple(float(c) for c in ratio) for ratio in series[1:])
 
-    def _correction(self, t, y):
+    def correction(self, t, y):
         zeroth = -self.manifold.log_distortion(y) / 2
         if not self.coefficients:  # flat: the Gaussian is exact
             return zeroth

@@ -22,17 +22,17 @@ class EuclideanKernel(AbstractHeatKernel):
 
     manifold: Euclidean
 
-    def _log_prob(self, t, x, x0):
+    def log_prob_at(self, t, x, x0):
         squared = jnp.sum((x - x0) ** 2)
         return -squared / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
 
-    def _score(self, t, x, x0):
+    def score_at(self, t, x, x0):
         return (x0 - x) / (2 * t)
 
-    def _sample(self, t, x0, key):
+    def draw(self, t, x0, key):
         return x0 + jnp.sqrt(2 * t) * jr.normal(key, x0.shape, x0.dtype)
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
 
@@ -41,17 +41,17 @@ class TorusKernel(AbstractHeatKernel):
 
     manifold: Torus
 
-    def _log_prob(self, t, x, x0):
+    def log_prob_at(self, t, x, x0):
         return jnp.sum(_circle(t, x, x0)[0])
 
-    def _score(self, t, x, x0):
+    def score_at(self, t, x, x0):
         return _circle(t, x, x0)[1]
 
-    def _sample(self, t, x0, key):
+    def draw(self, t, x0, key):
         noise = jr.normal(key, x0.shape, x0.dtype)
-        return self.manifold._exp(x0, jnp.sqrt(2 * t) * noise)
+        return self.manifold.exp_at(x0, jnp.sqrt(2 * t) * noise)
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
 

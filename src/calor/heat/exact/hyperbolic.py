@@ -39,19 +39,19 @@ class HyperbolicKernel(AbstractHeatKernel):
         self.manifold = manifold
         self.sampler = radial_sampler(manifold.dim)
 
-    def _log_prob(self, t, x, x0):
+    def log_prob_at(self, t, x, x0):
         return radial_log_prob(self.manifold.dim, t, self.manifold.squared_distance(x, x0))
 
-    def _score(self, t, x, x0):
+    def score_at(self, t, x, x0):
         pull = radial_pull(self.manifold.dim, t, self.manifold.squared_distance(x, x0))
-        return pull * self.manifold._log(x, x0)
+        return pull * self.manifold.log_at(x, x0)
 
-    def _sample(self, t, x0, key):
-        z = self.manifold._random_tangent(key, x0)
-        length = safe_sqrt(self.manifold._inner(x0, z, z))
-        return self.manifold._exp(x0, jnp.sqrt(2 * t) * self.sampler(t, length) * z)
+    def draw(self, t, x0, key):
+        z = self.manifold.draw_tangent(key, x0)
+        length = safe_sqrt(self.manifold.inner_at(x0, z, z))
+        return self.manifold.exp_at(x0, jnp.sqrt(2 * t) * self.sampler(t, length) * z)
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
 

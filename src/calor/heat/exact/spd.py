@@ -36,29 +36,29 @@ class SPD2Kernel(AbstractHeatKernel):
         self.manifold = manifold
         self.sampler = radial_sampler(2)
 
-    def _log_prob(self, t, x, x0):
+    def log_prob_at(self, t, x, x0):
         log_det, squared = _coordinates(x, x0)
         scale = -(log_det**2) / (8 * t) - jnp.log(4 * jnp.pi * t) / 2
         return scale + radial_log_prob(2, t / 2, squared) - np.log(2)
 
-    def _score(self, t, x, x0):
+    def score_at(self, t, x, x0):
         log_det, squared = _coordinates(x, x0)
         h = safe_sqrt(squared)
         away = (jnp.cosh(h) * x - jnp.exp(log_det / 2) * x0) / sinhc(h)
         return -log_det / (4 * t) * x - radial_pull(2, t / 2, squared) / 2 * away
 
-    def _sample(self, t, x0, key):
+    def draw(self, t, x0, key):
         # A Gaussian symmetric matrix: its trace is the R part, the rest is tangent to H^2.
         scale, first, second = jr.normal(key, (3,), x0.dtype)
         # Unit length in H^2 is sqrt(2) here, and its time runs half as fast: both cancel.
         stretch = self.sampler(t / 2, safe_norm(jnp.stack([first, second])))
         a, b = stretch * first, stretch * second
         tangent = jnp.sqrt(t) * jnp.array([[scale + a, b], [b, scale - a]])
-        at_identity = self.manifold._exp(jnp.eye(2, dtype=x0.dtype), tangent)
+        at_identity = self.manifold.exp_at(jnp.eye(2, dtype=x0.dtype), tangent)
         factor = cholesky(x0)
         return factor @ at_identity @ factor.T
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
 

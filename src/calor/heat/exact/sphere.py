@@ -56,19 +56,19 @@ class SphereKernel(AbstractHeatKernel):
         self.manifold = manifold
         self.radial, self.sampler = _tables(manifold.dim)
 
-    def _log_prob(self, t, x, x0):
+    def log_prob_at(self, t, x, x0):
         _, near, far = self._half_angles(x, x0)
         return self.radial.log_prob(t, near, far)
 
-    def _score(self, t, x, x0):
+    def score_at(self, t, x, x0):
         direction, near, far = self._half_angles(x, x0)
         return self.radial.slope(t, near, far) * direction
 
-    def _sample(self, t, x0, key):
-        z = self.manifold._random_tangent(key, x0)
-        return self.manifold._exp(x0, jnp.sqrt(2 * t) * self.sampler(t, safe_norm(z)) * z)
+    def draw(self, t, x0, key):
+        z = self.manifold.draw_tangent(key, x0)
+        return self.manifold.exp_at(x0, jnp.sqrt(2 * t) * self.sampler(t, safe_norm(z)) * z)
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         # Two sources about equally far from x: log p differs by the slope times the difference of
         # the cosines, and that difference is known beyond the working precision.
         direction, near, far = jax.vmap(lambda source: self._half_angles(x, source))(sources)

@@ -207,7 +207,7 @@ def gaussian_prior(kernel: AbstractHeatKernel, law: Gaussian, t: float, key: Key
 def _noise(kernel, t, keys):
     """The mean square of a coordinate of what was noised from the origin."""
     origin = kernel.manifold.origin()
-    draw = lambda key: kernel._sample(jnp.asarray(t, origin.dtype), origin, key)
+    draw = lambda key: kernel.draw(jnp.asarray(t, origin.dtype), origin, key)
     return jnp.mean(jax.vmap(kernel.manifold.embedding)(jax.vmap(draw)(keys)) ** 2)
 
 

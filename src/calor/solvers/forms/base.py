@@ -37,7 +37,7 @@ class AbstractSolution(eqx.Module):
         return Terms(
             jax.grad(self.log_prob)(t, x, x0),
             calculus.laplacian(phi, x, frame, drift),
-            self.manifold._inner(x, slope, slope),
+            self.manifold.inner_at(x, slope, slope),
         )
 
 

@@ -39,11 +39,11 @@ class CloudSolution(AbstractSolution):
 
     def log_prob(self, t, x, x0):
         """log p."""
-        return self.kernel._log_prob(t, x, x0)
+        return self.kernel.log_prob_at(t, x, x0)
 
     def log_prob_and_score(self, t, x, x0):
         """The score is from the posterior over matchings."""
-        return self.kernel._log_prob_and_score(t, x, x0)
+        return self.kernel.both_at(t, x, x0)
 
 
 def row_residual(

@@ -51,13 +51,11 @@ def points(
     if np.isfinite(manifold.injectivity_radius()):
 
         def near(t, key):
-            step = jnp.sqrt(2 * t) * manifold._random_tangent(key, origin)
-            return coordinates(manifold._exp(origin, step))
+            step = jnp.sqrt(2 * t) * manifold.draw_tangent(key, origin)
+            return coordinates(manifold.exp_at(origin, step))
 
         y = jax.vmap(near)(t, keys)
-        uniform = jax.vmap(lambda k: coordinates(manifold._random_point(k)))(
-            jr.split(key_u, number)
-        )
+        uniform = jax.vmap(lambda k: coordinates(manifold.draw_point(k)))(jr.split(key_u, number))
         return t, jnp.where((jnp.arange(number) % 2)[:, None] == 0, y, uniform)
 
     def walk(t, key):
@@ -143,7 +141,7 @@ def initial_law(
 
     def row(y):
         def phi(t, y):
-            return gaussian(t, y) + law._correction(t, y)
+            return gaussian(t, y) + law.correction(t, y)
 
         error = jnp.abs(radial_terms(phi, form.manifold, t, y).residual()) * t
         depth = jnp.sum(y * y) / (4 * t)

@@ -27,14 +27,14 @@ def _pairs(manifold, t, key):
     """A pair for each time: x0 anywhere, x near it, further out, or anywhere."""
     key_source, key_walk, key_far = jr.split(key, 3)
     count = len(t)
-    x0 = jax.vmap(manifold._random_point)(jr.split(key_source, count)).astype(t.dtype)
+    x0 = jax.vmap(manifold.draw_point)(jr.split(key_source, count)).astype(t.dtype)
     kind = jnp.arange(count) % 4
     walk = lambda t, x0, key: geodesic_walk(manifold, t, x0, key, 8)
     stretch = jnp.array([1.0, 1.7, 3.0, 1.7])[kind]
     near = jax.vmap(walk)(stretch * t, x0, jr.split(key_walk, count))
     if not manifold.is_compact:
         return near, x0
-    far = jax.vmap(manifold._random_point)(jr.split(key_far, count)).astype(t.dtype)
+    far = jax.vmap(manifold.draw_point)(jr.split(key_far, count)).astype(t.dtype)
     return jnp.where((kind == 3)[:, None], far, near), x0
 
 
@@ -109,20 +109,20 @@ def initial_law(form, count, radius, t0, end, c, key):
     """The rows of the initial condition at t0: half by shooting, half from above, far away."""
     manifold, law = form.manifold, GeodesicLaw(form.manifold)
     key_source, key_shot, key_far = jr.split(key, 3)
-    x0 = jax.vmap(manifold._random_point)(jr.split(key_source, count)).astype(t0.dtype)
+    x0 = jax.vmap(manifold.draw_point)(jr.split(key_source, count)).astype(t0.dtype)
     gaussian = -manifold.dim / 2 * jnp.log(4 * jnp.pi * t0)
     common = {"c": c, "start": t0, "end": end}
 
     def shot(x0, key, stretch):
         basis = manifold.orthonormal(x0)
         v = stretch * jnp.sqrt(2 * t0) * jr.normal(key, (manifold.dim,), x0.dtype)
-        x, value, score = law._along(t0, x0, basis, v)
+        x, value, score = law.along(t0, x0, basis, v)
         length = jnp.sqrt(v @ v)
         known = jnp.isfinite(value) & jnp.all(jnp.isfinite(score)) & (length < radius)
         weight = jnp.where(known, 3 / (1 + length**2 / (4 * t0)) ** _FALL, 0.0)
         value, score = jnp.where(known, value, 0.0) + c, jnp.where(known, score, 0.0)
         row = {"x": x, "x0": x0, "value": value, "weight": weight, "beyond": False, **common}
-        return row, _slopes(form, row, lambda e: manifold._inner(x, e, score))
+        return row, _slopes(form, row, lambda e: manifold.inner_at(x, e, score))
 
     def far(x, x0):
         depth = _depth(form, t0, x, x0)
@@ -132,7 +132,7 @@ def initial_law(form, count, radius, t0, end, c, key):
 
     stretches = jnp.array([1.0, 1.5, 2.0])[jnp.arange(count) % 3]
     near, slopes = jax.vmap(shot)(x0, jr.split(key_shot, count), stretches)
-    x = jax.vmap(manifold._random_point)(jr.split(key_far, count)).astype(t0.dtype)
+    x = jax.vmap(manifold.draw_point)(jr.split(key_far, count)).astype(t0.dtype)
     rows = jax.tree.map(
         lambda a, b: jnp.concatenate([jnp.asarray(a), jnp.asarray(b)]), near, jax.vmap(far)(x, x0)
     )

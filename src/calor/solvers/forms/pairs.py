@@ -92,7 +92,7 @@ class PairForm(eqx.Module):
 
     def bend(self, x: Point, x0: Point) -> tuple[Scalar, Scalar]:
         """q and a, how the manifold turns between the points."""
-        first, second = self.manifold._projector(x), self.manifold._projector(x0)
+        first, second = self.manifold.projector_at(x), self.manifold.projector_at(x0)
         middle, v = (x + x0) / 2, x - x0
         normal = [self._measured(middle, v - projector @ v) for projector in (first, second)]
         return sum(w @ w for w in normal) / 2, jnp.sum(first * second.T)  # pyright: ignore
@@ -100,17 +100,21 @@ class PairForm(eqx.Module):
     def straight(self, x: Point, x0: Point) -> tuple[Scalar, Scalar, Scalar]:
         """f/e, (b l)^2 and l^2 of the straight line between two points of an open set."""
         manifold, v, middle = self.manifold, x - x0, (x + x0) / 2
-        e = manifold._inner(middle, v, v)
-        ends = (manifold._inner(x, v, v) + manifold._inner(x0, v, v)) / 2
+        e = manifold.inner_at(middle, v, v)
+        ends = (manifold.inner_at(x, v, v) + manifold.inner_at(x0, v, v)) / 2
         apart = e > 0
         safe = jnp.where(apart, e, 1.0)
         stretch = jnp.where(apart, ends / safe, 1.0)
         s = ((jnp.sqrt(1 + 8 * stretch) - 1) / 2 - 1) / 2
         length = e * (1 + s) * arcsinh_ratio(s)
-        turn = manifold._ambient_acceleration(middle, v)
-        turn = turn - v * jnp.where(apart, manifold._inner(middle, turn, v) / safe, 0.0)
+        turn = manifold.ambient_acceleration_at(middle, v)
+        turn = turn - v * jnp.where(apart, manifold.inner_at(middle, turn, v) / safe, 0.0)
         turn = turn / safe  # e is never squared, which single precision might not hold
-        return stretch, jnp.where(apart, manifold._inner(middle, turn, turn), 0.0) * length, length
+        return (
+            stretch,
+            jnp.where(apart, manifold.inner_at(middle, turn, turn), 0.0) * length,
+            length,
+        )
 
     def squared_distance(self, x: Point, x0: Point) -> Scalar:
         """About the squared distance; of two points of a surface, if they are near each other."""

@@ -87,7 +87,7 @@ class Spreading(AbstractForm):
     def base(self, t, y):
         """The law of first order."""
         gaussian = -jnp.sum(y * y) / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
-        return gaussian + FirstOrder(self.manifold)._correction(t, y)
+        return gaussian + FirstOrder(self.manifold).correction(t, y)
 
     def correction(self, network, t, y, start, end):
         """scale t^2/(1 + t) N(t, y)."""
@@ -170,9 +170,9 @@ class RadialSolution(AbstractSolution):
 
     def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """log p in kernel coordinates."""
-        return self.form.base(t, y) + self._correction(t, y)
+        return self.form.base(t, y) + self.correction(t, y)
 
-    def _correction(self, t, y):
+    def correction(self, t, y):
         (network, log_masses), (start, end) = in_window(
             self.edges, (self.networks, self.log_masses), t
         )

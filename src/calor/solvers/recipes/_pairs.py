@@ -66,7 +66,7 @@ class Pairs(AbstractRecipe):
                 f"solve: recipes.pairs is for a Submanifold, got {manifold}; recipes.default "
                 "solves on symmetric spaces."
             )
-        if not manifold._anchors:
+        if not manifold.anchors:
             raise ValueError(
                 f"solve: {manifold} is an open set, which is not compact: say where its kernel is "
                 "needed, as in Submanifold(None, n, metric, around=points)."
@@ -81,7 +81,7 @@ class Pairs(AbstractRecipe):
     def interval(self, manifold):
         """From where the law is accurate to where the kernel is uniform."""
         rate = _form(manifold).rate
-        last = 5 / rate if rate > 0 else 4 * manifold._width**2 / manifold.dim
+        last = 5 / rate if rate > 0 else 4 * manifold.width**2 / manifold.dim
         t0 = self.t0 or _latest(manifold, self._radius(manifold), 2 * last)
         # Where nothing settles, every window is harder than the one before.
         spread = 8 * t0 if rate > 0 else 2 * t0
@@ -242,7 +242,7 @@ def _rate(manifold):
 
     The least of Rayleigh's quotients, mean |df|^2 over the variance of f, of linear functions f.
     """
-    points = jax.jit(jax.vmap(manifold._random_point))(jr.split(jr.key(4), _POINTS))
+    points = jax.jit(jax.vmap(manifold.draw_point))(jr.split(jr.key(4), _POINTS))
     inverse = lambda x: manifold.orthonormal(x).T @ manifold.orthonormal(x)
     slopes = np.mean(jax.jit(jax.vmap(inverse))(points), axis=0, dtype=float)
     variances, directions = np.linalg.eigh(np.cov(np.asarray(points, float).T))
@@ -252,7 +252,7 @@ def _rate(manifold):
 
 
 def _form(manifold):
-    width, anchors = manifold._width, np.asarray(manifold._anchors)
+    width, anchors = manifold.width, np.asarray(manifold.anchors)
     rate = _rate(manifold) if manifold.is_compact else 0.0
     centre = anchors.mean(axis=0)
     spread = float(np.sqrt(np.mean(np.sum((anchors - centre) ** 2, axis=1))))
@@ -263,7 +263,7 @@ def _form(manifold):
 @eqx.filter_jit
 def _log_mean(form, network, c, start, end):
     """log of the mean of vol p at the time `end` over all pairs of random points."""
-    x = jax.vmap(form.manifold._random_point)(jr.split(jr.key(3), _POINTS)).astype(c.dtype)
+    x = jax.vmap(form.manifold.draw_point)(jr.split(jr.key(3), _POINTS)).astype(c.dtype)
     others = jnp.arange(_POINTS)
 
     def row(i):

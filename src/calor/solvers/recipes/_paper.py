@@ -135,7 +135,7 @@ class Paper(AbstractRecipe):
             start = jnp.full(self.batch // 4, t0)
             x, x0 = pairs(start, jr.split(key_initial, len(start)))
             error = jax.vmap(
-                lambda x, x0: solution.log_prob(start[0], x, x0) - law._log_prob(start[0], x, x0)
+                lambda x, x0: solution.log_prob(start[0], x, x0) - law.log_prob_at(start[0], x, x0)
             )(x, x0)
             return jnp.stack([jnp.mean(causal * slices), jnp.mean(error**2)])
 

@@ -111,7 +111,7 @@ def _solve(manifold, key, most, degree, bar):
 
     say("random points")
     key_points, key_pairs, key_check = jr.split(key, 3)
-    draw = jax.jit(jax.vmap(manifold._random_point))
+    draw = jax.jit(jax.vmap(manifold.draw_point))
     points = draw(jr.split(key_points, _POINTS_EACH * most)).astype(float)
     start = np.full(len(points), 1 / len(points))
     say("polynomials")
@@ -214,7 +214,7 @@ class _Parts(eqx.Module):
         curvature = jax.jit(jax.vmap(self.manifold.scalar_curvature))(points)
 
         def rest(t):
-            values = jax.vmap(lambda x: kernel._log_series(t, x, x))(points)
+            values = jax.vmap(lambda x: kernel.log_series(t, x, x))(points)
             return jnp.mean(values - t * curvature / 6)
 
         run = jax.jit(lambda ts: jax.lax.map(rest, ts))
@@ -237,10 +237,10 @@ class _Parts(eqx.Module):
         kernel, square = self._kernel(log_volume, 0.0), jax.vmap(self._square)
 
         def differ(t):
-            x, value, score = jax.vmap(lambda x0, k: self.law.draw(t, x0, k))(
+            x, value, score = jax.vmap(lambda x0, k: self.law.known_draw(t, x0, k))(
                 points, jr.split(key, len(points))
             )
-            series = jax.vmap(lambda x, x0: kernel._log_series(t, x, x0))(x, points)
+            series = jax.vmap(lambda x, x0: kernel.log_series(t, x, x0))(x, points)
             slope = jax.vmap(lambda x, x0: kernel._slope(t, x, x0))(x, points)
             relative = jnp.mean(square(x, score - slope)) / jnp.mean(square(x, score))
             return jnp.abs(value - series), relative
@@ -259,7 +259,7 @@ class _Parts(eqx.Module):
         return float(times[best]), (float(found[best].max()), float(found[best].mean()))
 
     def _square(self, x, v):
-        return self.manifold._inner(x, v, v)
+        return self.manifold.inner_at(x, v, v)
 
     def finish(self, t0, discrepancy, log_volume, terms, points, key):
         """The kernel with its certificate."""
@@ -275,7 +275,7 @@ class _Parts(eqx.Module):
             )
             values, largest = jax.vmap(lambda x, x0: kernel.residual(t, x, x0))(x, points)
             chords = jnp.sqrt(jnp.max(jnp.sum((x - points) ** 2, axis=1)))
-            masses = jax.vmap(lambda x0: kernel._source(t, x0) @ jnp.asarray(self.means))(points)
+            masses = jax.vmap(lambda x0: kernel.source(t, x0) @ jnp.asarray(self.means))(points)
             worst = masses[jnp.argmax(jnp.abs(masses - 1))]
             return jnp.abs(values), jnp.abs(values) / largest, chords, jnp.log(worst)
 

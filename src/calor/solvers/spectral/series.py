@@ -26,13 +26,13 @@ class SpectralKernel(AbstractHeatKernel):
     t0: float = eqx.field(static=True)
     certificate: Certificate
 
-    def _source(self, t, x0):
+    def source(self, t, x0):
         """Coefficients of p(t, . | x0), times the volume, in the polynomials."""
         damped = jnp.exp(-self.eigenvalues * t) * (self.functions(x0) @ self.coefficients)
         return self.coefficients @ damped
 
-    def _log_series(self, t, x, x0):
-        source = self._source(t, x0)
+    def log_series(self, t, x, x0):
+        source = self.source(t, x0)
         return jnp.log(self._lifted(self.functions(x) @ source, x0, source)) - self.log_volume
 
     def _lifted(self, series, x0, source):
@@ -41,30 +41,30 @@ class SpectralKernel(AbstractHeatKernel):
         return jnp.maximum(series, resolved)
 
     def _slope(self, t, x, x0):
-        source = self._source(t, x0)
+        source = self.source(t, x0)
 
         def log_series(y):
             return jnp.log(self._lifted(self.functions(y) @ source, x0, source))
 
         return calculus.gradient(log_series, x, self.manifold.orthonormal(x))
 
-    def _log_prob(self, t, x, x0):
-        return self._joined(self.law._log_prob, self._log_series, t, x, x0)
+    def log_prob_at(self, t, x, x0):
+        return self._joined(self.law.log_prob_at, self.log_series, t, x, x0)
 
-    def _score(self, t, x, x0):
-        return self._joined(self.law._score, self._slope, t, x, x0)
+    def score_at(self, t, x, x0):
+        return self._joined(self.law.score_at, self._slope, t, x, x0)
 
-    def _sample(self, t, x0, key):
+    def draw(self, t, x0, key):
         return geodesic_walk(self.manifold, t, x0, key)
 
-    def _noised(self, t, x0, key):
+    def draw_with_score(self, t, x0, key):
         def late(t, x0, key):
             x = geodesic_walk(self.manifold, t, x0, key)
             return x, self._slope(t, x, x0)
 
         # Not `cond`: in training every point has its own time, and the coefficients would be copied
         # for each of them.
-        early = self.law._noised(jnp.minimum(t, self.t0), x0, key)
+        early = self.law.draw_with_score(jnp.minimum(t, self.t0), x0, key)
         return jax.tree.map(
             lambda a, b: jnp.where(t < self.t0, a, b), early, late(jnp.maximum(t, self.t0), x0, key)
         )
@@ -73,7 +73,7 @@ class SpectralKernel(AbstractHeatKernel):
         # One of the two only, where t is the same for all points of a batch.
         return jax.lax.cond(t < self.t0, lambda: early(t, *rest), lambda: late(t, *rest))
 
-    def _compare(self, t, x, sources):
+    def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 
     def found_volume(self):
@@ -87,7 +87,7 @@ class SpectralKernel(AbstractHeatKernel):
     def residual(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Scalar]:
         """(dp/dt - Delta p) / p of the series, and the largest of the terms of the log equation."""
         manifold = self.manifold
-        source = self._source(t, x0)
+        source = self.source(t, x0)
         rate = self.coefficients @ (
             -self.eigenvalues
             * jnp.exp(-self.eigenvalues * t)
