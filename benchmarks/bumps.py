@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from own import CASES
 
 import calor
 from calor.manifolds.walks import geodesic_walk
+from own import CASES
 
 NAMES = ("torus", "ellipsoid")
 WEIGHTS = np.array([0.3, 0.25, 0.2, 0.15, 0.1])

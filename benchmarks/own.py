@@ -29,7 +29,7 @@ from calor.heat.early.geodesics import GeodesicLaw
 from calor.manifolds.walks import geodesic_walk
 from calor.solvers.spectral.series import SpectralKernel
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from descriptions import CASES
 
 TIMES = (0.3, 0.5, 1.0, 2.0)

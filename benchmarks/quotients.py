@@ -25,7 +25,7 @@ import numpy as np
 
 import calor
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from quotients import CASES
 
 STEP = 1e-4

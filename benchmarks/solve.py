@@ -237,7 +237,7 @@ def main():
                 store(result)
                 print(name, label, seed, f"{result['seconds']} s", flush=True)
                 if options.write and seed == 0 and name in SHIPPED and not options.paper:
-                    folder = Path(calor.__file__).with_name("solved")
+                    folder = Path(calor.__file__).parent / "solvers" / "shipped"
                     folder.mkdir(exist_ok=True)
                     calor.save(folder / f"{name.replace(':', '-')}.calor", kernel)
     table()

@@ -103,3 +103,9 @@ def positive_integer(value: object, name: str, owner: str, at_least: int = 1) ->
     if value < at_least:
         raise ValueError(f"{owner}: {name} must be at least {at_least}, got {value}.")
     return int(value)
+
+
+def key_numbers(key: Array) -> np.ndarray:
+    """The numbers of a random key, to tell runs apart by them."""
+    data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    return np.asarray(data)

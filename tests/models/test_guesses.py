@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from matrices import matrices, random_rotation
 from scipy.stats import multivariate_normal
 from sklearn.covariance import oas
 
@@ -18,6 +17,7 @@ from calor.experiments import rivals as _rivals
 from calor.models import guesses
 from calor.models.guesses import gaussian, regression
 from calor.store import stored as checkpoint
+from matrices import matrices, random_rotation
 
 RNG = np.random.default_rng(0)
 

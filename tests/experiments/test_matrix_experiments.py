@@ -6,13 +6,13 @@ import types
 
 import numpy as np
 import pytest
-from matrices import matrices
 
 from calor import datasets
 from calor.cli import main
 from calor.data import tables
 from calor.experiments import eeg, plane, taxi
 from calor.experiments import rivals as _rivals
+from matrices import matrices
 
 RNG = np.random.default_rng(0)
 

@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import numpy as np
-import oracles
 import pytest
 
 import calor
+import oracles
 from calor import cli
 from calor.experiments import oracles as _oracles
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from test_diffusion import SHORT, SMALL, fitted, points_of
 
 import calor
 from calor import cli
@@ -18,6 +17,7 @@ from calor.models.times import find_scales
 from calor.training import loop as training
 from calor.training.fixed import trainable
 from calor.training.optimizers import optimizer
+from fits import SHORT, SMALL, fitted, points_of
 
 SPHERE = calor.Sphere(2)
 

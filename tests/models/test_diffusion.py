@@ -1,7 +1,5 @@
 """Diffusion models, flows and kernel densities: right densities, right draws, equivariance."""
 
-import functools
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -21,36 +19,14 @@ from calor.models.objectives import Denoising, squared_error
 from calor.models.prior import KernelPrior, Uniform, is_compact
 from calor.models.times import TimeLaw
 from calor.training.loop import History
+from fits import SHORT, SMALL, fitted, points_of
 
-SMALL = calor.Network(width=32, depth=2, frequencies=16)
-SHORT = calor.Training(steps=30, batch=128, validate_every=15)
 HISTORY = History.empty(1)
 
 
 def slow(*values):
     """A case that only runs with -m slow."""
     return pytest.param(*values, marks=pytest.mark.slow)
-
-
-def points_of(manifold, count, seed=0):
-    """Clustered data."""
-    centre = manifold.random_point(jr.key(seed))
-    if not is_compact(manifold):
-        centre = manifold.exp(manifold.origin(), 0.2 * manifold.log(manifold.origin(), centre))
-
-    def one(key):
-        return manifold.exp(centre, 0.4 * manifold.random_tangent(key, centre))
-
-    return np.asarray(jax.vmap(one)(jr.split(jr.key(seed + 1), count)))
-
-
-@functools.cache
-def fitted(name, again=0):
-    """A model after a few steps; fitted once for all tests (and `again`, if asked)."""
-    manifold = manifold_named(name)
-    kernel = calor.heat_kernel(manifold)
-    data = points_of(manifold, 300)
-    return calor.fit(kernel, data, key=jr.key(0), network=SMALL, training=SHORT, progress=False)
 
 
 class MixtureScore(AbstractScore):

@@ -3,9 +3,10 @@
 import math
 
 import numpy as np
-import oracles
 import pytest
 from mpmath import mp, mpf
+
+import oracles
 
 EXTENDED = 60
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+
 from cases import MANIFOLDS, pair
 
 # Tolerances: float32, and float64 where geodesics are closed forms or an ODE.

@@ -121,7 +121,7 @@ def make_files(folder):
     (folder / "folder.png").mkdir()
     np.save(folder / "text.npy", np.array(["a", "b"]))
     np.savez(folder / "two.npz", a=np.eye(3), b=np.eye(3))
-    shipped = Path(calor.__file__).parent / "solved" / "sphere-2.calor"
+    shipped = Path(calor.__file__).parent / "solvers" / "shipped" / "sphere-2.calor"
     shutil.copy(shipped, folder / "kernel.calor")
     (folder / "cut.calor").write_bytes(shipped.read_bytes()[:500])
     from safetensors.numpy import save_file

@@ -5,26 +5,19 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from descriptions import hyperboloid
-from surfaces import Ellipsoid
-from test_own_manifold import AXES, affine_invariant, ellipsoid, relative, sphere, torus
 
 import calor
 from calor.heat.chains import effective_size
 from calor.heat.early import geodesics
 from calor.heat.early.geodesics import shortest_radius
 from calor.solvers.forms import pair_rows as _pair_rows
-from calor.solvers.forms.pairs import PairForm, PairSolution
+from calor.solvers.forms.pairs import PairForm
 from calor.solvers.recipes import Done, _pairs
+from descriptions import hyperboloid
+from own import AXES, affine_invariant, ellipsoid, relative, sphere, torus, untrained
+from surfaces import Ellipsoid
 
 SPHERE = sphere()
-
-
-def untrained(manifold, windows=2):
-    form = PairForm(manifold, 1.5, 1.2, (0.1, 0.2, 0.3), 0.9)
-    networks = jax.vmap(lambda key: form.network(key, (8, 8)))(jr.split(jr.key(0), windows))
-    edges = (0.1, 0.3, 2.0)[: windows + 1]
-    return PairSolution(manifold, form, edges, networks, jnp.full(windows, 2.5))
 
 
 @pytest.mark.parametrize("t", [0.2, 0.7])

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
-import oracles
 import pytest
 
 import calor
+import oracles
 
 TIMES = (1e-3, 4e-3, 0.02, 0.1, 0.35, 0.8, 1.2, 4.0, 20.0)
 LOG_PROB, SCORE = 2e-5, 2e-4

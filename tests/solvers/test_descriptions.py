@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from descriptions import CASES
 
 import calor
 from calor.manifolds.walks import geodesic_walk
+from descriptions import CASES
 
 # Small networks; what they leave is far below what a wrong factor in the equation would.
 SMALL = {"points": 800, "steps": 10, "rounds": 2, "widths": (12, 12)}

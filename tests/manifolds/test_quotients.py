@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+
+import calor
 from quotients import (
     CASES,
     cube_turns,
@@ -17,8 +19,6 @@ from quotients import (
     same,
     sphere_grid,
 )
-
-import calor
 
 SMALL = calor.Network(width=32, depth=2, frequencies=16)
 SHORT = calor.Training(steps=30, batch=128, validate_every=15)

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from surfaces import Ellipsoid, TorusOfRevolution
 
 import calor
 from calor.manifolds import calculus
+from surfaces import Ellipsoid, TorusOfRevolution
 
 
 class Mapped:

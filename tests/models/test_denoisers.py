@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from matrices import matrices
 
 import calor
 from calor.models import denoisers
 from calor.models.network import Network
 from calor.training.settings import Training
+from matrices import matrices
 
 RNG = np.random.default_rng(0)
 TINY = Training(steps=2, batch=8, validate_every=2)

@@ -7,9 +7,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from descriptions import CASES, half_plane, hyperboloid
-from test_own_manifold import ellipsoid, sphere
-from test_pairs import untrained
 
 import calor
 from calor.heat.certificate import Certificate
@@ -19,6 +16,8 @@ from calor.heat.early.laws import SchwingerDeWitt
 from calor.heat.equation import log_heat_residual
 from calor.solvers import choose as kernels
 from calor.solvers.solved import learned_kernel
+from descriptions import CASES, half_plane, hyperboloid
+from own import ellipsoid, sphere, untrained
 
 
 @pytest.mark.parametrize("curvature", [1, -1])

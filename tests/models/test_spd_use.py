@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from matrices import matrices, random_rotation
 from scipy.stats import multivariate_normal
 
 import calor
@@ -17,6 +16,7 @@ from calor.models import fit as fitting
 from calor.models.network import Network
 from calor.models.times import find_scales
 from calor.training.settings import Training
+from matrices import matrices, random_rotation
 
 RNG = np.random.default_rng(0)
 TINY = Training(steps=2, batch=8, validate_every=2)

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from cases import MANIFOLDS, pair
 from scipy.integrate import simpson
 
 import calor
+from cases import MANIFOLDS, pair
 
 EXACT = [
     "Euclidean(3)",

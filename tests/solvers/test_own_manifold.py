@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from surfaces import Ellipsoid, TorusOfRevolution
 
 import calor
 from calor.heat.early.geodesics import GeodesicLaw
@@ -14,20 +13,8 @@ from calor.solvers import cache
 from calor.solvers import choose as kernels
 from calor.solvers.spectral.galerkin import solve_spectral
 from calor.solvers.spectral.polynomials import orthonormal_polynomials
-
-AXES = (0.8, 1.1, 1.4)
-
-
-def sphere(n=2):
-    return calor.Submanifold(lambda x: x @ x - 1, n + 1)
-
-
-def ellipsoid():
-    return calor.Submanifold(lambda x: jnp.sum((x / jnp.asarray(AXES)) ** 2) - 1, 3)
-
-
-def torus():
-    return calor.Submanifold(lambda x: (jnp.hypot(x[0], x[1]) - 2.0) ** 2 + x[2] ** 2 - 1.0, 3)
+from own import AXES, affine_invariant, ellipsoid, relative, sphere, torus
+from surfaces import Ellipsoid, TorusOfRevolution
 
 
 def draws(kernel, t, count=200):
@@ -43,22 +30,9 @@ def draws(kernel, t, count=200):
     return x0, x, score
 
 
-def relative(score, truth):
-    """The error of scores, relative to their size."""
-    gap, size = np.sum((score - truth) ** 2, axis=1), np.sum(truth**2, axis=1)
-    return float(np.sqrt(np.mean(gap) / np.mean(size)))
-
-
 def stereographic(x):
     """The metric of the unit sphere S^3 in stereographic coordinates."""
     return 4 / (1 + x @ x) ** 2 * jnp.eye(3)
-
-
-def affine_invariant(x):
-    """The metric tr(X^-1 U X^-1 V) of positive definite matrices ((a, b), (b, c))."""
-    basis = jnp.array([[[1.0, 0], [0, 0]], [[0, 1], [1, 0]], [[0, 0], [0, 1]]])
-    inverse = jnp.linalg.inv(jnp.tensordot(x, basis, axes=1))
-    return jnp.einsum("ij,ajk,kl,bli->ab", inverse, basis, inverse, basis)
 
 
 def test_scalar_curvature():
