@@ -22,7 +22,6 @@ import jax.random as jr
 import numpy as np
 
 import calor
-from calor.manifolds.walks import geodesic_walk
 from own import CASES
 
 NAMES = ("torus", "ellipsoid")
@@ -36,7 +35,7 @@ class Bumps:
     def __init__(self, manifold, truth, seed):
         self.manifold, self.truth = manifold, truth
         self.uniform = jax.jit(jax.vmap(manifold.random_point))
-        self.walk = jax.jit(jax.vmap(lambda x, k: geodesic_walk(manifold, WIDTH, x, k, STEPS)))
+        self.walk = jax.jit(jax.vmap(lambda x, k: manifold.walk(WIDTH, x, k, STEPS)))
         self.centres = jnp.asarray(self.uniform(jr.split(jr.key(seed), len(WEIGHTS))))
 
     def log_prob(self, x):

@@ -26,7 +26,6 @@ import numpy as np
 import calor
 from calor.heat.early.certify import certify_law
 from calor.heat.early.geodesics import GeodesicLaw
-from calor.manifolds.walks import geodesic_walk
 from calor.solvers.spectral.series import SpectralKernel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
@@ -91,12 +90,12 @@ def measure(name, method, seed, cache, recipe, points=1000):
     truth = make_truth()
     if truth is None:
         return report
-    if truth.volume is not None and manifold.is_compact:
+    if truth.volume is not None and manifold.is_compact():
         report["volume_error"] = float(jnp.exp(log_volume)) / truth.volume - 1
     x0 = jax.jit(jax.vmap(manifold.random_point))(jr.split(jr.key(100), points))
     keys = jr.split(jr.key(101), points)
     own = jax.jit(jax.vmap(kernel.draw_with_score, (None, 0, 0)))
-    walk = jax.jit(jax.vmap(lambda t, x, k: geodesic_walk(manifold, t, x, k, STEPS), (None, 0, 0)))
+    walk = jax.jit(jax.vmap(lambda t, x, k: manifold.walk(t, x, k, STEPS), (None, 0, 0)))
     slope = jax.jit(jax.vmap(kernel.score_at, (None, 0, 0)))
     value = jax.jit(jax.vmap(kernel.log_prob_at, (None, 0, 0)))
     rows = {}

@@ -94,12 +94,11 @@ def residuals(kernel, points=1000):
 
 
 def normalized(solution, manifold, t, points):
-    from calor.manifolds.walks import geodesic_random_walk
 
     origin = manifold.origin()
 
     def residual(key):
-        x = geodesic_random_walk(manifold, jnp.asarray(t), origin, key)
+        x = manifold.walk(jnp.asarray(t), origin, key)
         return solution.terms(jnp.asarray(t), x, origin).normalized_residual()
 
     return float(jnp.mean(jax.jit(jax.vmap(residual))(jr.split(jr.key(77), points))))

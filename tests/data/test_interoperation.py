@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import calor
+import calor.data.points
 import calor.sklearn
 from calor.data import tables
 
@@ -26,7 +27,7 @@ DATA = np.asarray(jax.vmap(SPHERE.random_point)(jr.split(jr.key(0), 60)))
 
 
 def points(data, manifold=SPHERE):
-    return np.asarray(calor.data.checked_points(manifold, data, "test"))
+    return np.asarray(calor.data.points.checked_points(manifold, data, "test"))
 
 
 def test_arrays_and_frames_are_points_of_the_sphere():

@@ -14,7 +14,6 @@ import calor
 from calor import matchings, recipes
 from calor.heat.clouds import permanents
 from calor.heat.clouds.kernel import CloudKernel
-from calor.manifolds._grown import grown_clouds
 
 SIZES = (1, 3, 5)
 # Compiled whole: one small compilation for each operation would take longer.
@@ -273,7 +272,7 @@ def test_recipes(tmp_path, recipe):
 def test_the_shipped_network_is_accurate_for_clouds_that_it_never_saw():
     """Scores of ten grown points, one more than it was taught with, against the permanent."""
     manifold = calor.PointCloud(10, 3)
-    x0 = jnp.asarray(grown_clouds(manifold, 16, jr.key(9)), jnp.float32)
+    x0 = jnp.asarray(manifold.grown(16, jr.key(9)), jnp.float32)
     kernels = [calor.heat_kernel(manifold, method) for method in ("exact", "pinn")]
     draw = jax.jit(jax.vmap(kernels[0].draw, (None, 0, 0)))
     scores = [jax.jit(jax.vmap(kernel.score_at, (None, 0, 0))) for kernel in kernels]

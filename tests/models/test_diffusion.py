@@ -16,7 +16,7 @@ from calor.models.diffusion import Diffusion
 from calor.models.fields import AbstractScore
 from calor.models.model import mixture_weights
 from calor.models.objectives import Denoising, squared_error
-from calor.models.prior import KernelPrior, Uniform, is_compact
+from calor.models.prior import KernelPrior, Uniform
 from calor.models.times import TimeLaw
 from calor.training.loop import History
 from fits import SHORT, SMALL, fitted, points_of
@@ -57,15 +57,15 @@ def exact_model(name, time=0.1, t1=None, count=3, stop=1e-3):
     manifold = manifold_named(name)
     kernel = calor.heat_kernel(manifold, "exact")
     keys = jr.split(jr.key(3), count)
-    origin = manifold.random_point(jr.key(4)) if is_compact(manifold) else manifold.origin()
-    spread = 1.0 if is_compact(manifold) else 0.5
+    origin = manifold.random_point(jr.key(4)) if manifold.is_compact() else manifold.origin()
+    spread = 1.0 if manifold.is_compact() else 0.5
 
     def centre(key):
         return manifold.exp(origin, spread * manifold.random_tangent(key, origin))
 
     centres = jax.vmap(centre)(keys)
     score = MixtureScore(manifold, kernel, centres, time)
-    if is_compact(manifold):
+    if manifold.is_compact():
         prior, t1 = Uniform(manifold), 6 / manifold.spectral_gap()
     else:
         prior, t1 = KernelPrior(kernel, 1.0 + time, centres), 1.0

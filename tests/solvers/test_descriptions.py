@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import calor
-from calor.manifolds.walks import geodesic_walk
 from descriptions import CASES
 
 # Small networks; what they leave is far below what a wrong factor in the equation would.
@@ -19,7 +18,7 @@ def errors(kernel, truth, t, count=200):
     manifold = kernel.manifold
     x0 = jax.jit(jax.vmap(manifold.draw_point))(jr.split(jr.key(3), count))
     t = jnp.asarray(t, x0.dtype)
-    walk = jax.jit(jax.vmap(lambda x0, key: geodesic_walk(manifold, t, x0, key, 32)))
+    walk = jax.jit(jax.vmap(lambda x0, key: manifold.walk(t, x0, key, 32)))
     x = walk(x0, jr.split(jr.key(4), count))
     value, score = jax.jit(jax.vmap(lambda x, x0: kernel.both_at(t, x, x0)))(x, x0)
     wanted, truly = truth.log_prob_and_score(manifold, float(t), x, x0)

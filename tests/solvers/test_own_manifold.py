@@ -8,7 +8,6 @@ import pytest
 
 import calor
 from calor.heat.early.geodesics import GeodesicLaw
-from calor.manifolds.walks import geodesic_walk
 from calor.solvers import cache
 from calor.solvers import choose as kernels
 from calor.solvers.spectral.galerkin import solve_spectral
@@ -77,7 +76,7 @@ def test_law_along_geodesics_is_the_kernel_of_a_torus_for_small_times(double):
 def test_walks_are_shortened_for_the_curvature():
     manifold, t = sphere(), 1.0
     north = jnp.array([0.0, 0.0, 1.0])
-    walk = jax.jit(jax.vmap(lambda key: geodesic_walk(manifold, t, north, key, steps=2)))
+    walk = jax.jit(jax.vmap(lambda key: manifold.walk(t, north, key, steps=2)))
     mean = float(jnp.mean(walk(jr.split(jr.key(0), 8000))[:, 2]))
     assert abs(mean - np.exp(-2 * t)) < 0.03  # Gaussian steps as they are miss by 0.06
 
@@ -129,7 +128,7 @@ def test_a_model_on_an_ellipsoid():
     kernel = solve_spectral(ellipsoid(), key=jr.key(0), functions=250)
     centre = kernel.manifold.project(jnp.array([0.5, 0.5, 0.8]))
     keys = jr.split(jr.key(1), 2000)
-    data = jax.jit(jax.vmap(lambda key: geodesic_walk(kernel.manifold, 0.05, centre, key)))(keys)
+    data = jax.jit(jax.vmap(lambda key: kernel.manifold.walk(0.05, centre, key)))(keys)
     model = calor.fit(
         kernel,
         data,

@@ -15,7 +15,6 @@ from calor import recipes
 from calor.heat import chains as sampling
 from calor.heat.equation import radial_terms
 from calor.manifolds.names import manifold_named, name_of
-from calor.manifolds.walks import geodesic_random_walk
 from calor.solvers import check as validation
 from calor.solvers import solve as solver
 
@@ -244,7 +243,7 @@ def test_shipped_kernels_solve_the_equation(name, shipped, double):
     @jax.jit
     @jax.vmap
     def residual(t, key):
-        x = geodesic_random_walk(manifold, t, origin, key)
+        x = manifold.walk(t, origin, key)
         return kernel.solution.terms(t, x, origin).normalized_residual()
 
     t = jnp.repeat(jnp.array([0.1, 0.3, 0.5, 1.0]), 24)

@@ -8,7 +8,6 @@ import numpy as np
 
 import calor
 from calor.manifolds.names import manifold_named
-from calor.models.prior import is_compact
 
 SMALL = calor.Network(width=32, depth=2, frequencies=16)
 
@@ -19,7 +18,7 @@ SHORT = calor.Training(steps=30, batch=128, validate_every=15)
 def points_of(manifold, count, seed=0):
     """Clustered data."""
     centre = manifold.random_point(jr.key(seed))
-    if not is_compact(manifold):
+    if not manifold.is_compact():
         centre = manifold.exp(manifold.origin(), 0.2 * manifold.log(manifold.origin(), centre))
 
     def one(key):

@@ -35,7 +35,7 @@ def checked_points(
         centre: the point that an isometry takes to the origin, if the points are to be moved.
     """
     array = _rows(manifold, data, owner, name, at_least)
-    if not hasattr(manifold, "to_origin"):
+    if not manifold.moves_to_origin():
         return _on_manifold(manifold, jnp.asarray(array, jnp.result_type(float)), owner, name)
     return moved(manifold, _doubles(manifold, array, owner, name), centre, owner, name)
 

@@ -80,7 +80,7 @@ def prepare(
     Where isometries take any point to the origin, the Frechet mean of the training part is taken
     there: densities do not change, and a network sees points near the origin.
     """
-    moves = centre and hasattr(manifold, "to_origin")
+    moves = centre and manifold.moves_to_origin()
     check: Any = doubled_points if moves else checked_points
     points = check(manifold, data, owner, "data", at_least=2)
     encoder = None

@@ -22,13 +22,9 @@ import dataclasses
 from typing import Optional
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 
-from ..manifolds import AbstractManifold, AbstractQuotient, PointCloud, Submanifold
-from ..manifolds._grown import grown_clouds
+from ..manifolds import AbstractManifold
 
 # Half of the points of a certificate are Brownian motion at time t, half at this multiple of t.
 FURTHER = 1.5
@@ -126,7 +122,7 @@ class Certificate(eqx.Module):
         """What is wrong with a kernel that should not be trusted, or nothing."""
         error = self.estimate(float(self.times[-1]))
         # The points of a cloud move like the factors of a product, whose errors add up.
-        allowed = POOR * (self.manifold.size if isinstance(self.manifold, PointCloud) else 1)
+        allowed = POOR * self.manifold.parts()
         if error <= allowed:
             return None
         return (
@@ -202,15 +198,3 @@ def assembled(manifold, t0, times, columns, log_mass, points, **parts):
 
 
 # A symmetric space looks the same from everywhere; a manifold given by equations does not.
-
-
-def source_points(manifold, points, key):
-    """Where Brownian motion starts that a certificate looks at."""
-    if isinstance(manifold, Submanifold):
-        drawn = jax.jit(jax.vmap(manifold.draw_point))(jr.split(key, points))
-        return drawn.astype(float)
-    if isinstance(manifold, PointCloud):
-        return jnp.asarray(grown_clouds(manifold, points, key))
-    space = manifold.cover if isinstance(manifold, AbstractQuotient) else manifold
-    origin = space.origin()  # pyright: ignore
-    return jnp.broadcast_to(origin, (points, *origin.shape))

@@ -10,6 +10,8 @@ from abc import abstractmethod
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+import jax.random as jr
 from jaxtyping import Array, Float
 
 from ..core.checks import field_values, is_concrete, random_key, real_array
@@ -106,6 +108,79 @@ class AbstractManifold(eqx.Module):
         """The smallest positive eigenvalue of -Delta; zero if there is none or it is not known."""
         return 0.0
 
+    def is_compact(self) -> bool:
+        """Whether it is compact: it has a volume and a uniform law, which `draw_point` draws from."""
+        return False
+
+    def log_volume(self) -> Scalar:
+        """Logarithm of the total Riemannian volume, if it is compact."""
+        raise ValueError(f"{self} is not compact: it has no volume.")
+
+    def covering(self) -> "AbstractManifold":
+        """The manifold that covers it with finite orbits: itself, unless it is a quotient."""
+        return self
+
+    def orbit(self, x: Point) -> Float[Array, "g ..."]:
+        """All points of the covering manifold that are the point x, along the first axis."""
+        return x[None]
+
+    def curved_from(self) -> float:
+        """The time from which noise feels negative curvature most of all; infinite if never."""
+        return math.inf
+
+    def injectivity_radius(self) -> float:
+        """Within this distance geodesics are shortest; infinite: as far as is known."""
+        return math.inf
+
+    def constant_curvature(self) -> int | None:
+        """The sectional curvature, if it is the same everywhere: 1, 0 or -1."""
+        return None
+
+    def parts(self) -> int:
+        """How many parts move like factors of a product, so that errors of log p add up."""
+        return 1
+
+    def moves_to_origin(self) -> bool:
+        """Whether isometries take any point to the origin, `to_origin` and `from_origin`."""
+        return False
+
+    def to_origin(self, x: Point, centre: Point) -> Point:
+        """x after the isometry that takes a centre to the origin."""
+        raise ValueError(f"{self} has no isometries to an origin.")
+
+    def from_origin(self, x: Point, centre: Point) -> Point:
+        """The inverse of `to_origin`."""
+        raise ValueError(f"{self} has no isometries to an origin.")
+
+    def has_chart(self) -> bool:
+        """Whether `embedding` maps it one to one to R^d, with `decode` as the inverse."""
+        return False
+
+    def log_chart_volume(self, x: Point) -> Scalar:
+        """log of the volume at x of a unit cube of embedded coordinates, if there is a chart."""
+        raise ValueError(f"{self} has no chart.")
+
+    def walk(self, t: Scalar, x0: Point, key: Key, steps: int = 24) -> Point:
+        """Brownian motion for a time t in steps of Gaussian tangent vectors."""
+        length = jnp.sqrt(2 * t / steps)
+
+        def step(x, step_key):
+            return self.exp_at(x, length * self.draw_tangent(step_key, x)), None
+
+        return jax.lax.scan(step, x0, jr.split(key, steps))[0]
+
+    def sources(self, count: int, key: Key) -> Float[Array, "n ..."]:
+        """Points where Brownian motion starts that a certificate looks at."""
+        return jax.jit(jax.vmap(self.draw_point))(jr.split(key, count)).astype(float)
+
+    def reach(self, x: Point, x0: Point) -> Scalar:
+        """About how far x is from x0, quickly."""
+        return self.dist_at(x, x0)
+
+    def identity(self) -> dict:
+        """What tells it from other manifolds, as JSON."""
+        return {"manifold": str(self)}
+
     def noise_reuse(self) -> int:
         """The steps of training that a draw of noise is kept for: one if geodesics are cheap."""
         return 1
@@ -200,6 +275,10 @@ class AbstractManifold(eqx.Module):
 
 class AbstractCompactManifold(AbstractManifold):
     """A compact manifold: it has a volume and a uniform law, which `random_point` draws from."""
+
+    def is_compact(self) -> bool:
+        """It is."""
+        return True
 
     @abstractmethod
     def log_volume(self) -> Scalar:

@@ -11,14 +11,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 from optax.assignment import hungarian_algorithm
 
 from ..core.checks import positive_integer
 from ..core.numerics import safe_norm
-from ..core.types import Point, Scalar
+from ..core.types import Key, Point, Scalar
 from .base import AbstractManifold
 
+# Clouds grow point by point, a new one at such a distance from an old one, in angstrom, and no
+# nearer to any other; elements as frequent as in organic molecules.
+_BOND, _NEAREST, _ELEMENTS = (1.0, 1.55), (0.9, 1.05), (0.5, 0.35, 0.07, 0.08)
 # The squared distance of a point that is present to one that is not.
 _APART = 1e30
 
@@ -175,6 +179,37 @@ class PointCloud(AbstractManifold):
         """Zero: coordinates are harmonic."""
         return jnp.zeros_like(x)
 
+    def parts(self):
+        """The points: they move like the factors of a product."""
+        return self.size
+
+    def sources(self, count, key):
+        """Clouds that look like molecules."""
+        return jnp.asarray(self.grown(count, key))
+
+    def grown(self, count: int, key: Key) -> Float[np.ndarray, "m ..."]:
+        """Clouds that look like molecules, of as many points and coordinates as this manifold has.
+
+        The first three coordinates are places, others are one-hot elements in every second cloud
+        and zero in the rest.
+        """
+        numbers = np.asarray(jr.randint(key, (4,), 0, 2**30))
+        rng = np.random.default_rng(numbers.tolist())
+        n, k = self.size, self.features
+        space = min(3, k)
+        clouds = np.zeros((count, *self.shape))
+        for number, cloud in enumerate(clouds):
+            size = int(rng.integers(self.smallest, n + 1))
+            cloud[:size, :space] = _grown(rng, size, space)
+            cloud[:size, : self.centred] -= cloud[:size, : self.centred].mean(axis=0)
+            if number % 2 and k > space:
+                share = np.resize(_ELEMENTS, k - space)
+                kinds = rng.choice(k - space, size=size, p=share / share.sum())
+                cloud[np.arange(size), space + kinds] = 1
+            if self.is_varying:
+                cloud[:size, -1] = 1
+        return clouds
+
     def __str__(self) -> str:
         number = f"{self.smallest} to {self.size}" if self.is_varying else str(self.size)
         centred = f", {self.centred} centred" if self.centred else ""
@@ -184,3 +219,15 @@ class PointCloud(AbstractManifold):
 def _no_presence(manifold, x):
     """Zero in the column that says which rows are points: it does not move."""
     return (jnp.arange(x.shape[1]) < manifold.features).astype(x.dtype)
+
+
+def _grown(rng, size, space):
+    nearest = rng.uniform(*_NEAREST) if space > 1 else 0.5
+    points = np.zeros((1, space))
+    while len(points) < size:
+        step = rng.normal(size=space)
+        step *= rng.uniform(*_BOND) / np.linalg.norm(step)
+        new = points[rng.integers(len(points))] + step
+        if np.min(np.linalg.norm(points - new, axis=1)) > nearest:
+            points = np.concatenate([points, new[None]])
+    return points

@@ -154,6 +154,10 @@ class Hyperbolic(AbstractSymmetricSpace):
         """-n(n - 1)."""
         return float(-self.dim * (self.dim - 1))
 
+    def constant_curvature(self):
+        """Minus one."""
+        return -1
+
     def log_area(self, y):
         """(n - 1) log sinh r."""
         return (self.dim - 1) * (log_sinhc(y[0]) + jnp.log(y[0]))

@@ -142,12 +142,16 @@ class Product(AbstractManifold):
         """As often as the factor whose geodesics cost most."""
         return max(manifold.noise_reuse() for manifold in self.manifolds)
 
+    def is_compact(self):
+        """If all factors are."""
+        return all(manifold.is_compact() for manifold in self.manifolds)
+
     def log_volume(self):
         """Sum over the factors, if they are all compact."""
         for manifold in self.manifolds:
-            if not hasattr(manifold, "log_volume"):
+            if not manifold.is_compact():
                 raise ValueError(f"{self} is not compact ({manifold} is not): it has no volume.")
-        return sum(manifold.log_volume() for manifold in self.manifolds)  # pyright: ignore
+        return jnp.sum(jnp.stack([manifold.log_volume() for manifold in self.manifolds]))
 
     def __str__(self) -> str:
         return f"Product({', '.join(str(manifold) for manifold in self.manifolds)})"

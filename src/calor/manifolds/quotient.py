@@ -67,12 +67,28 @@ class AbstractQuotient(AbstractManifold):
         distances = jax.vmap(lambda image: self.cover.dist_at(x, image))(images)
         return images[jnp.argmin(jax.lax.stop_gradient(distances))]
 
+    def covering(self):
+        """The cover."""
+        return self.cover
+
+    def is_compact(self):
+        """If the cover is."""
+        return self.cover.is_compact()
+
+    def sources(self, count, key):
+        """Those of the cover."""
+        return self.cover.sources(count, key)
+
+    def walk(self, t, x0, key, steps=24):
+        """That of the cover."""
+        return self.cover.walk(t, x0, key, steps)
+
     def log_volume(self):
         """The volume of the cover divided by the order of the group."""
-        if not hasattr(self.cover, "log_volume"):
+        if not self.is_compact():
             raise ValueError(f"{self} is not compact: it has no volume.")
         order = jax.eval_shape(self.orbit, jax.ShapeDtypeStruct(self.shape, float)).shape[0]
-        return self.cover.log_volume() - jnp.log(order)  # pyright: ignore
+        return self.cover.log_volume() - jnp.log(order)
 
     def exp_at(self, x, v):
         return self.cover.exp_at(x, v)

@@ -137,6 +137,14 @@ class SPD(AbstractSymmetricSpace):
         basis = jnp.asarray(_symmetric_basis(self.size), code.dtype)
         return symmetric_exp(jnp.tensordot(code, basis, axes=1))
 
+    def has_chart(self):
+        """The matrix logarithm."""
+        return True
+
+    def moves_to_origin(self):
+        """By congruences."""
+        return True
+
     def log_chart_volume(self, x: Point) -> Scalar:
         """log of the volume that a unit cube of embedded coordinates has at x."""
         return self.log_distortion(self.kernel_coordinates(x, self.origin().astype(x.dtype)))

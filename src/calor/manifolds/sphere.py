@@ -121,6 +121,10 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
         """n(n - 1)."""
         return float(self.dim * (self.dim - 1))
 
+    def constant_curvature(self):
+        """One."""
+        return 1
+
     def log_area(self, y):
         """(n - 1) log sin r."""
         return (self.dim - 1) * jnp.log(jnp.sin(y[0]))

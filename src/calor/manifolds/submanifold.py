@@ -51,7 +51,8 @@ class Submanifold(AbstractCompactManifold):
     metric: Callable | None = eqx.field(static=True)
     steps: int = eqx.field(static=True)
     symmetries: Callable | None = eqx.field(static=True)
-    is_compact: bool = eqx.field(static=True)
+    closed: bool = eqx.field(static=True)
+    """Whether it is taken to be compact."""
     dim: int = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True)
     # What the constructor measured.  Static numbers and not arrays: a manifold has no parameters
@@ -93,7 +94,7 @@ class Submanifold(AbstractCompactManifold):
         if metric is not None:
             check_output(metric, "metric", n, lambda shape: shape == (n, n), f"shape {(n, n)}")
         self._slopes, self.anchors, self.width, self.walk_steps = (), (), 1.0, self.steps
-        self.is_compact = constraint is not None and around is None
+        self.closed = constraint is not None and around is None
         self.symmetries = symmetries
         self.dim = n
         if constraint is not None:
@@ -335,6 +336,29 @@ class Submanifold(AbstractCompactManifold):
 
     # Uniform points and volume.
 
+    def is_compact(self):
+        """If it has equations and was not told where to look."""
+        return self.closed
+
+    def walk(self, t, x0, key, steps=24):
+        """Brownian motion in steps of Gaussian tangent vectors, shortened for the curvature.
+
+        A Gaussian step of variance 2 dt moves too far by dt Ric / 3 of itself, in the mean; so each
+        step is shorter by dt R / 6n.
+        """
+        time = t / steps
+
+        def step(x, key):
+            shorter = 1 - time * self.scalar_curvature(x) / (6 * self.dim)
+            length = jnp.sqrt(2 * time) * jnp.maximum(shorter, 0.5)
+            return self.step_at(x, length * self.draw_tangent(key, x)), None
+
+        return jax.lax.scan(step, x0, jr.split(key, steps))[0]
+
+    def reach(self, x, x0):
+        """The chord: the distance would be a boundary value problem."""
+        return jnp.sqrt(self.inner_at(x0, x - x0, x - x0))
+
     def noise_reuse(self):
         """Two: noise follows geodesics in many small steps, which takes longer than to learn.
 
@@ -361,7 +385,7 @@ class Submanifold(AbstractCompactManifold):
         start_key, walk_key = jr.split(key)
         start = jr.choice(start_key, jnp.asarray(self.anchors))
         scale = self.width / math.sqrt(self.dim)
-        if not self.is_compact:
+        if not self.closed:
             return self.flow(start, scale / 2 * self.draw_tangent(walk_key, start), self.steps)
 
         def step(x, key):
@@ -379,7 +403,7 @@ class Submanifold(AbstractCompactManifold):
             key: random key.
             points: number of uniform points; rounded down to a multiple of 16.
         """
-        if not self.is_compact:
+        if not self.closed:
             raise ValueError(f"{self}: only a compact manifold has a volume.")
         size = positive_integer(points, "points", f"{self}.volume", at_least=256) // 16
         return self._volume(random_key(key, f"{self}.volume"), size)
@@ -395,6 +419,10 @@ class Submanifold(AbstractCompactManifold):
         return jnp.asarray(_log_volume(self))
 
     # Checks.
+
+    def identity(self):
+        """Its name, and values of its functions."""
+        return {"manifold": str(self), "equations": self.probe()}
 
     def probe(self) -> dict:
         """Values of constraint and metric at some points, as JSON: they tell manifolds apart."""

@@ -4,6 +4,8 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -91,6 +93,16 @@ class AbstractSymmetricSpace(AbstractManifold):
     @abstractmethod
     def origin(self) -> Point:
         """A point to measure from."""
+
+    def coordinate_count(self) -> int:
+        """The number k of kernel coordinates."""
+        origin = jax.eval_shape(self.origin)
+        return jax.eval_shape(lambda x: self.kernel_coordinates(x, x), origin).size
+
+    def sources(self, count: int, key: Key) -> Float[Array, "n ..."]:
+        """The origin: the space looks the same from everywhere."""
+        origin = self.origin()
+        return jnp.broadcast_to(origin, (count, *origin.shape))
 
     @abstractmethod
     def injectivity_radius(self) -> float:

@@ -98,6 +98,10 @@ class Torus(AbstractCompactManifold, AbstractSymmetricSpace):
         """Zero."""
         return 0.0
 
+    def constant_curvature(self):
+        """Zero."""
+        return 0
+
     def log_area(self, y):
         """Zero."""
         return jnp.zeros((), y.dtype)

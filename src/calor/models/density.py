@@ -25,7 +25,7 @@ from ..data.prepare import prepare
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds.means import frechet_mean
 from .model import in_batches, mixture_weights
-from .prior import AbstractPrior, KernelPrior, Uniform, is_compact
+from .prior import AbstractPrior, KernelPrior, Uniform
 
 # Neighbours and fractions of their distance that adaptive bandwidths are made from.
 _NEIGHBOURS, _FRACTIONS = (2, 5, 15), (0.25, 0.5, 1.0)
@@ -123,7 +123,7 @@ def fit_density(
     points, held = prepared.points, prepared.held_out
     places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
     broad = Uniform(manifold)
-    if not is_compact(manifold):
+    if not manifold.is_compact():
         variance = float(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1)) / manifold.dim)
         broad = KernelPrior(kernel, variance, frechet_mean(manifold, points)[None])
     if adaptive:

@@ -33,7 +33,7 @@ from .likelihood import EXACT_DIVERGENCE
 from .model import Model, with_weights
 from .network import Network
 from .objectives import AbstractObjective, squared_error
-from .prior import AbstractPrior, KernelPrior, Uniform, distance_from_uniform, is_compact
+from .prior import AbstractPrior, KernelPrior, Uniform, distance_from_uniform
 from .times import Scales, TimeLaw, find_scales
 
 # The dimension up to which a network sees waves by default.
@@ -209,7 +209,7 @@ def build_network(
     lengths = scales.finest, scales.coarsest
     conditions = prepared.features.shape[1] + (frame_size(manifold) if guess is not None else 0)
     # Compact manifolds are of size one, and late noise fills them however narrow the data are.
-    smallest = 0.1 if is_compact(manifold) else 1e-12
+    smallest = 0.1 if manifold.is_compact() else 1e-12
     if isinstance(guess, Gaussian):  # it tells of directions in which the data are narrow
         smallest = float(jnp.sqrt(jnp.mean(jnp.var(places, axis=0))))
     if network.frequencies is None and manifold.dim > _MOST_WAVES:
@@ -264,7 +264,7 @@ def make_prior(
     manifold = kernel.manifold
     if isinstance(manifold, PointCloud):
         return cloud_prior(manifold, points, t1)
-    if is_compact(manifold):
+    if manifold.is_compact():
         distance = distance_from_uniform(kernel, t1, points, key)
         if not distance < 0.05:
             warnings.warn(

@@ -51,7 +51,7 @@ class Uniform(AbstractPrior):
         """Minus the logarithm of the volume."""
         volume = self.found_volume
         if volume is None:
-            volume = self.manifold.log_volume()  # pyright: ignore
+            volume = self.manifold.log_volume()
         return -volume.astype(x.dtype)
 
 
@@ -75,17 +75,6 @@ class KernelPrior(AbstractPrior):
         return logsumexp(values) - jnp.log(len(self.centres))
 
 
-def is_compact(manifold: AbstractManifold) -> bool:
-    """Whether the manifold has a finite volume."""
-    if not hasattr(manifold, "log_volume"):
-        return False
-    try:
-        manifold.log_volume()  # pyright: ignore
-    except ValueError:  # a product or quotient of what has none
-        return False
-    return True
-
-
 def distance_from_uniform(
     kernel: AbstractHeatKernel, t: float, data: Float[Array, "n ..."], key: Key
 ) -> float:
@@ -98,6 +87,6 @@ def distance_from_uniform(
 
     def density(x):
         values = jax.vmap(lambda x0: kernel.log_prob_at(time, x, x0))(chosen)
-        return logsumexp(values) - jnp.log(len(values)) + manifold.log_volume()  # pyright: ignore
+        return logsumexp(values) - jnp.log(len(values)) + manifold.log_volume()
 
     return float(jnp.mean(jnp.abs(jnp.expm1(jax.jit(jax.vmap(density))(points)))))

@@ -18,7 +18,6 @@ from scipy.spatial import KDTree
 from ..core.types import Key, Scalar
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold, AbstractSymmetricSpace, PointCloud
-from .prior import is_compact
 
 # The smallest noise of points in a cloud, in units of the distance of neighbours.
 _FINEST = 0.02
@@ -72,7 +71,7 @@ def find_scales(
     if t1 is None:
         gap = manifold.spectral_gap() if kernel is None else kernel.spectral_gap()
         t1 = 6 / gap if gap > 0 else max(4 * spread**2 / manifold.dim, 20 * t_min)
-        if gap == 0 and is_compact(manifold):
+        if gap == 0 and manifold.is_compact():
             t1 = max(t1, 3 * spread**2)
         wanted = t1
         if kernel is not None:

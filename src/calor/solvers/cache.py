@@ -35,7 +35,7 @@ def fingerprint(manifold: Submanifold, key: Key, settings: dict) -> str:
     if manifold.symmetries is not None:
         move = jax.jit(lambda key, x: manifold.symmetries(key)(x))  # pyright: ignore
         digest.update(move.lower(jr.key(0), point).as_text().encode())
-    if not manifold.is_compact:
+    if not manifold.is_compact():
         digest.update(str(manifold.anchors).encode())
     data = jr.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     digest.update(np.asarray(data).tobytes())

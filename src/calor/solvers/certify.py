@@ -6,12 +6,10 @@ import jax.random as jr
 import numpy as np
 
 from ..core.types import Key
-from ..heat.certificate import FURTHER, TIMES, Certificate, assembled, column, source_points
+from ..heat.certificate import FURTHER, TIMES, Certificate, assembled, column
 from ..heat.early.certify import certify_law
 from ..heat.early.geodesics import GeodesicLaw
 from ..heat.kernel import AbstractHeatKernel
-from ..manifolds import Submanifold
-from ..manifolds.walks import geodesic_random_walk, geodesic_walk
 from .forms.base import AbstractSolution
 from .forms.collocation import trusted_radius
 
@@ -35,7 +33,7 @@ def certify_solution(
     """
     manifold, (t0, t1) = solution.manifold, interval
     key_source, key_initial, key_inside = jr.split(key, 3)
-    sources = source_points(manifold, points, key_source)
+    sources = manifold.sources(points, key_source)
     error, mean_error, log_mass, earlier = 0.0, None, 0.0, None
     if t0 > 0:
         many = jnp.tile(sources, (4,) + (1,) * (sources.ndim - 1))
@@ -52,7 +50,7 @@ def certify_solution(
     # on a CPU wait for each other's threads, for ever.
     @jax.jit
     def walk(t, key):
-        one = lambda x0, factor, key: _walk(manifold, t * factor, x0, key)
+        one = lambda x0, factor, key: manifold.walk(t * factor, x0, key)
         return jax.vmap(one)(sources, factors, jr.split(key, points))
 
     @jax.jit
@@ -60,7 +58,7 @@ def certify_solution(
         terms = jax.vmap(lambda x, x0: solution.terms(t, x, x0))(x, sources)
         return jax.vmap(lambda terms: (terms.residual(), terms.normalized_residual()))(terms)
 
-    reach = jax.jit(jax.vmap(lambda x, x0: _distance(manifold, x, x0)))
+    reach = jax.jit(jax.vmap(manifold.reach))
     times = np.geomspace(t0 or t1 / 50, t1, TIMES)
     columns = []
     for t, key_time in zip(times, jr.split(key_inside, TIMES), strict=True):
@@ -69,19 +67,6 @@ def certify_solution(
         columns.append(column(residual, normalized, reach(x, sources)))
     parts = {"initial_error": error, "initial_mean": mean_error, "earlier": earlier}
     return assembled(manifold, t0, times, columns, log_mass, points, **parts)
-
-
-def _walk(manifold, t, x0, key):
-    if isinstance(manifold, Submanifold):
-        return geodesic_walk(manifold, t, x0, key)
-    return geodesic_random_walk(manifold, t, x0, key)
-
-
-def _distance(manifold, x, x0):
-    """The distance, or the chord where that would be a boundary value problem."""
-    if isinstance(manifold, Submanifold):
-        return jnp.sqrt(manifold.inner_at(x0, x - x0, x - x0))
-    return manifold.dist_at(x, x0)
 
 
 def _initial_error(solution, law, t0, sources, key):

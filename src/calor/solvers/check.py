@@ -52,7 +52,7 @@ def against_exact(
         if t > end:
             continue
         laws = {"draws": _draw(exact, jnp.asarray(t, x0.dtype), x0, keys)}
-        if hasattr(manifold, "log_volume"):
+        if manifold.is_compact():
             laws["uniform"] = jax.vmap(manifold.random_point)(keys)
         for law, x in laws.items():
             rows.append({"t": t, "points": law, **compare(kernel, exact, t, x, x0)})

@@ -192,7 +192,7 @@ def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str,
     if isinstance(manifold, AbstractSymmetricSpace):
         builders["pinn"] = functools.partial(_solved, manifold)
     if isinstance(manifold, Submanifold):
-        if manifold.is_compact and manifold.dim <= LARGEST_DIMENSION:
+        if manifold.is_compact() and manifold.dim <= LARGEST_DIMENSION:
             builders["spectral"] = functools.partial(
                 _kept, manifold, cache, "spectral", solve_spectral
             )

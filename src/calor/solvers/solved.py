@@ -27,9 +27,8 @@ from ..heat.early.geodesics import GeodesicLaw
 from ..heat.exact.radial import RadialSampler, concrete
 from ..heat.kernel import AbstractHeatKernel, PoorKernelWarning, compare_separately
 from ..manifolds import AbstractManifold, AbstractSymmetricSpace, Submanifold
-from ..manifolds.walks import geodesic_walk
 from .forms.base import AbstractSolution
-from .forms.symmetric import RadialSolution, coordinate_count
+from .forms.symmetric import RadialSolution
 
 # Times between which draws of isotropic spaces are tabulated.
 _T_MIN = 1e-3
@@ -129,7 +128,7 @@ class LearnedKernel(AbstractHeatKernel):
         keys = jr.split(random_key(key, str(self)), positive_integer(draws, "draws", str(self)))
         if not isinstance(self.law, GeodesicLaw) or float(t) < self.t0:
             return None
-        if not self.manifold.is_compact:  # pyright: ignore
+        if not self.manifold.is_compact():  # pyright: ignore
             return None
         paths, chances = jax.jit(jax.vmap(lambda key: self._path(t, x0, key)))(keys)
         return ChainReport(float(jnp.mean(chances)), _CORRECTIONS, effective_size(paths))
@@ -145,9 +144,9 @@ class LearnedKernel(AbstractHeatKernel):
         On a manifold that is not compact no rule: it would lead to where the network knows nothing.
         """
         key_start, key_walk = jr.split(key)
-        start = geodesic_walk(self.manifold, t, x0, key_start)  # pyright: ignore
+        start = self.manifold.walk(t, x0, key_start)  # pyright: ignore
         value = lambda x: self.solution.log_prob(t, x, x0)
-        if not self.manifold.is_compact:  # pyright: ignore
+        if not self.manifold.is_compact():  # pyright: ignore
             return start[None], jnp.ones(1, start.dtype)
         # Short steps, which repair what the walk does wrong.  Wide ones would find places that are
         # near as the crow flies but far along the manifold, where the network may be too high.
@@ -159,7 +158,7 @@ class LearnedKernel(AbstractHeatKernel):
 
     def latest(self):
         """The end of the solved interval where the network knows nothing of what comes after."""
-        is_open = isinstance(self.manifold, Submanifold) and not self.manifold.is_compact
+        is_open = isinstance(self.manifold, Submanifold) and not self.manifold.is_compact()
         return self.t1 if is_open else math.inf
 
     def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
@@ -191,7 +190,7 @@ def learned_kernel(
 ) -> LearnedKernel:
     """A learned kernel, with the table of its draws if it is isotropic."""
     kernel = LearnedKernel(manifold, law, solution, *interval, certificate, record, None)
-    if not isinstance(manifold, AbstractSymmetricSpace) or coordinate_count(manifold) > 1:
+    if not isinstance(manifold, AbstractSymmetricSpace) or manifold.coordinate_count() > 1:
         return kernel
     radius = manifold.injectivity_radius()
     farthest = min(radius, 1e6) - 1e-4  # the area vanishes at both ends

@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 
 from ...core.types import Key
-from ..certificate import FURTHER, TIMES, Certificate, assembled, column, source_points
+from ..certificate import FURTHER, TIMES, Certificate, assembled, column
 from .geodesics import GeodesicLaw
 
 # If rounding to single precision moves the score of the law by more than this, its use ends.
@@ -25,7 +25,7 @@ def certify_law(
     times, columns = np.geomspace(last / 50, last, TIMES), []
     with jax.enable_x64(True):
         keys = jr.split(key, TIMES + 1)
-        sources = source_points(law.manifold, points, keys[0])
+        sources = law.manifold.sources(points, keys[0])
     for t, key_time in zip(times, keys[1:], strict=True):
         with jax.enable_x64(True):
             shots = _shots(law, jnp.asarray(t), sources, jr.split(key_time, points))

@@ -33,7 +33,6 @@ from ...manifolds import (
     Sphere,
     Torus,
 )
-from ...manifolds.walks import geodesic_random_walk
 from ..kernel import AbstractHeatKernel, compare_separately
 from .parametrix import parametrix
 
@@ -60,7 +59,7 @@ class Varadhan(AbstractHeatKernel):
         return self.manifold.log_at(x, x0) / (2 * t)
 
     def draw(self, t, x0, key):
-        return geodesic_random_walk(self.manifold, t, x0, key)
+        return self.manifold.walk(t, x0, key)
 
     def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
@@ -99,7 +98,7 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
         return -jnp.sum(y * y) / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
 
     def draw(self, t, x0, key):
-        return geodesic_random_walk(self.manifold, t, x0, key)
+        return self.manifold.walk(t, x0, key)
 
     def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)

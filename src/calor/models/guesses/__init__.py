@@ -16,7 +16,7 @@ from ...data.prepare import Prepared
 from ...manifolds import AbstractManifold
 from ..network import Network
 from ..times import Scales
-from .gaussian import Gaussian, fit_gaussian, has_chart
+from .gaussian import Gaussian, fit_gaussian
 from .mixture import Mixture, fit_mixture
 from .regression import Regression, regress_factors, regress_on_labels, regress_on_numbers
 
@@ -38,9 +38,9 @@ def find_gaussian(
     them.  A validation part that was taken from the data predicts too, and does not count in the
     covariance.
     """
-    if not (has_chart(manifold) if chosen is None else chosen):
+    if not (manifold.has_chart() if chosen is None else chosen):
         return prepared, None
-    if not has_chart(manifold):
+    if not manifold.has_chart():
         raise ValueError(
             f"{owner}: Network(gaussian=True) is for manifolds that one chart covers, such as "
             f"SPD(n), not for {manifold}."

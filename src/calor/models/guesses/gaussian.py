@@ -209,8 +209,3 @@ def _noise(kernel, t, keys):
     origin = kernel.manifold.origin()
     draw = lambda key: kernel.draw(jnp.asarray(t, origin.dtype), origin, key)
     return jnp.mean(jax.vmap(kernel.manifold.embedding)(jax.vmap(draw)(keys)) ** 2)
-
-
-def has_chart(manifold: AbstractManifold) -> bool:
-    """Whether `embedding` maps the manifold one to one to R^d, with `decode` as its inverse."""
-    return hasattr(manifold, "log_chart_volume")

@@ -14,7 +14,6 @@ from ...core.types import Key, Scalar
 from ...heat.early.laws import AbstractCorrectedGaussian
 from ...heat.equation import radial_terms
 from ...manifolds import AbstractManifold, AbstractSymmetricSpace
-from ...manifolds.walks import geodesic_random_walk
 from ...training.sets import SetNetwork
 from .symmetric import AbstractForm, Settling, Spreading
 
@@ -59,7 +58,7 @@ def points(
         return t, jnp.where((jnp.arange(number) % 2)[:, None] == 0, y, uniform)
 
     def walk(t, key):
-        return coordinates(geodesic_random_walk(manifold, t, origin, key))
+        return coordinates(manifold.walk(t, origin, key))
 
     y = jax.vmap(walk)(t, keys)
     return t, y * jnp.where(jnp.arange(number) % 2 == 0, 1.0, 1.25)[:, None]

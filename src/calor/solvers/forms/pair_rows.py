@@ -12,7 +12,6 @@ import jax.random as jr
 
 from ...heat.early.geodesics import GeodesicLaw
 from ...manifolds import calculus
-from ...manifolds.walks import geodesic_walk
 
 # Beyond where it is fitted log p may exceed a Gaussian of about the distance by this much.
 _EXCESS = 1.5
@@ -29,10 +28,10 @@ def _pairs(manifold, t, key):
     count = len(t)
     x0 = jax.vmap(manifold.draw_point)(jr.split(key_source, count)).astype(t.dtype)
     kind = jnp.arange(count) % 4
-    walk = lambda t, x0, key: geodesic_walk(manifold, t, x0, key, 8)
+    walk = lambda t, x0, key: manifold.walk(t, x0, key, 8)
     stretch = jnp.array([1.0, 1.7, 3.0, 1.7])[kind]
     near = jax.vmap(walk)(stretch * t, x0, jr.split(key_walk, count))
-    if not manifold.is_compact:
+    if not manifold.is_compact():
         return near, x0
     far = jax.vmap(manifold.draw_point)(jr.split(key_far, count)).astype(t.dtype)
     return jnp.where((kind == 3)[:, None], far, near), x0

@@ -128,21 +128,15 @@ class Settling(AbstractForm):
         return rate / (4 * jnp.expm1(rate * t))
 
 
-def coordinate_count(manifold: AbstractSymmetricSpace) -> int:
-    """The number k of kernel coordinates."""
-    origin = jax.eval_shape(manifold.origin)
-    return jax.eval_shape(lambda x: manifold.kernel_coordinates(x, x), origin).size
-
-
 def _set_network(manifold, item_widths, group_widths, key):
-    y = jax.ShapeDtypeStruct((coordinate_count(manifold),), float)
+    y = jax.ShapeDtypeStruct((manifold.coordinate_count(),), float)
     features = jax.eval_shape(manifold.invariants, y).shape[1]
     return set_network(key, features, len(manifold.grouping()), 1, item_widths, group_widths)
 
 
 def _uniform_quadrature(manifold):
     """Gauss-Legendre points y and weights of the uniform law, for even functions of few y."""
-    count = coordinate_count(manifold)
+    count = manifold.coordinate_count()
     nodes = min(64, int(2e5 ** (1 / count)))
     x, weights = np.polynomial.legendre.leggauss(nodes)
     axis = (x + 1) / 2 * manifold.injectivity_radius()

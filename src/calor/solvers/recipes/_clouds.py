@@ -23,7 +23,6 @@ from ...heat.clouds import permanents
 from ...heat.clouds.kernel import CloudKernel
 from ...heat.clouds.matchings import Labelled, Learned, matching_network
 from ...manifolds import PointCloud
-from ...manifolds._grown import grown_clouds
 from ..forms.clouds import CloudSolution, row_residual
 from .base import AbstractRecipe
 
@@ -86,7 +85,7 @@ class Clouds(AbstractRecipe):
         """Clouds to start from, small and large."""
         keys = jr.split(key)
         return tuple(
-            jnp.asarray(grown_clouds(PointCloud(n, 8), _POOL, k), jnp.float32)
+            jnp.asarray(PointCloud(n, 8).grown(_POOL, k), jnp.float32)
             for n, k in zip((_SMALL, _LARGE), keys, strict=True)
         )
 

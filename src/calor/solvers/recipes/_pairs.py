@@ -207,7 +207,7 @@ class Pairs(AbstractRecipe):
     def _constants(self, manifold, done, windows):
         """The constant of each window: a guess of the volume's logarithm, then what is found."""
         form, edges = _form(manifold), self._edges(manifold)
-        if not manifold.is_compact:
+        if not manifold.is_compact():
             return jnp.zeros(windows)
         constants = [manifold.log_volume().astype(float)]
         for window in range(1, windows):
@@ -253,7 +253,7 @@ def _rate(manifold):
 
 def _form(manifold):
     width, anchors = manifold.width, np.asarray(manifold.anchors)
-    rate = _rate(manifold) if manifold.is_compact else 0.0
+    rate = _rate(manifold) if manifold.is_compact() else 0.0
     centre = anchors.mean(axis=0)
     spread = float(np.sqrt(np.mean(np.sum((anchors - centre) ** 2, axis=1))))
     numbers = tuple(float(f"{c:.3g}") for c in centre)

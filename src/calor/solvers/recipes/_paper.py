@@ -23,8 +23,6 @@ from ...heat.combined import QuotientKernel
 from ...heat.early.laws import ZerothOrder, short_time_law
 from ...heat.kernel import AbstractHeatKernel
 from ...manifolds import AbstractQuotient, AbstractSymmetricSpace, PointCloud
-from ...manifolds._grown import grown_clouds
-from ...manifolds.walks import geodesic_random_walk
 from ...training.perceptrons import FourierEmbedding, PowerEmbedding, modified_mlp
 from ..forms.clouds import CloudSolution, pair_graph
 from ..forms.direct import DirectSolution
@@ -103,7 +101,7 @@ class Paper(AbstractRecipe):
     def data(self, manifold, stage, done, key):
         """The sources: the origin, or many clouds.  Points are drawn at every step."""
         if isinstance(manifold, PointCloud):
-            return jnp.asarray(grown_clouds(manifold, _SOURCES, key), jnp.float32)
+            return jnp.asarray(manifold.grown(_SOURCES, key), jnp.float32)
         return _cover(manifold).origin()[None]
 
     def advance(self, manifold):
@@ -115,7 +113,7 @@ class Paper(AbstractRecipe):
         def pair(sources, t, key):
             key_source, key_walk = jr.split(key)
             x0 = sources[jr.randint(key_source, (), 0, len(sources))]
-            return geodesic_random_walk(manifold, t, x0, key_walk), x0
+            return manifold.walk(t, x0, key_walk), x0
 
         def losses(weights, sources, count, key):
             solution = unravel(weights)

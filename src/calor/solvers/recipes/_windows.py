@@ -19,7 +19,7 @@ from ...heat.early.laws import short_time_law
 from ...manifolds import calculus
 from ...training import levenberg
 from ..forms import collocation
-from ..forms.symmetric import RadialSolution, Settling, Spreading, coordinate_count, normalized
+from ..forms.symmetric import RadialSolution, Settling, Spreading, normalized
 from .base import AbstractRecipe, check_space, check_times
 
 # The quadrature of the total mass has 20 nodes or more in each of so many coordinates.
@@ -46,9 +46,9 @@ class Default(AbstractRecipe):
             raise ValueError(
                 f"solve: the network takes over at t0 = {t0}, so t1 must be later, got t1 = {t1}."
             )
-        if _has_cut_locus(manifold) and coordinate_count(manifold) > _MOST_COORDINATES:
+        if _has_cut_locus(manifold) and manifold.coordinate_count() > _MOST_COORDINATES:
             raise ValueError(
-                f"solve: the kernel of {manifold} has {coordinate_count(manifold)} coordinates, "
+                f"solve: the kernel of {manifold} has {manifold.coordinate_count()} coordinates, "
                 f"too many for a quadrature of its mass (at most {_MOST_COORDINATES}); a torus can "
                 "be solved as a Product of circles, Torus(1)."
             )

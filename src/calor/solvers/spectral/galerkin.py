@@ -38,7 +38,6 @@ from ...heat.certificate import FURTHER, Certificate
 from ...heat.early.certify import certify_law
 from ...heat.early.geodesics import GeodesicLaw, last_of_law, shortest_length
 from ...manifolds import Submanifold
-from ...manifolds.walks import geodesic_walk
 from .polynomials import Polynomials, derivatives, orthonormal_polynomials
 from .series import SpectralKernel
 
@@ -82,7 +81,7 @@ def solve_spectral(
     functions = positive_integer(functions, "functions", "solve_spectral", at_least=16)
     degree = positive_integer(degree, "degree", "solve_spectral", at_least=3)
     key = random_key(key, "solve_spectral")
-    if not manifold.is_compact:
+    if not manifold.is_compact():
         raise ValueError(
             f"solve_spectral: {manifold} is not known to be compact; the spectral method is for "
             "compact manifolds, `recipes.pairs` for others."
@@ -270,7 +269,7 @@ class _Parts(eqx.Module):
         factors = jnp.where(jnp.arange(len(points)) % 2 == 0, 1.0, FURTHER)
 
         def measure(t, key):
-            x = jax.vmap(lambda x0, f, k: geodesic_walk(manifold, f * t, x0, k))(
+            x = jax.vmap(lambda x0, f, k: manifold.walk(f * t, x0, k))(
                 points, factors, jr.split(key, len(points))
             )
             values, largest = jax.vmap(lambda x, x0: kernel.residual(t, x, x0))(x, points)

@@ -9,7 +9,6 @@ from ...core.types import Point, Scalar
 from ...heat.certificate import Certificate
 from ...heat.kernel import AbstractHeatKernel, compare_separately
 from ...manifolds import Submanifold, calculus
-from ...manifolds.walks import geodesic_walk
 from .polynomials import Polynomials, derivatives
 
 
@@ -55,11 +54,11 @@ class SpectralKernel(AbstractHeatKernel):
         return self._joined(self.law.score_at, self._slope, t, x, x0)
 
     def draw(self, t, x0, key):
-        return geodesic_walk(self.manifold, t, x0, key)
+        return self.manifold.walk(t, x0, key)
 
     def draw_with_score(self, t, x0, key):
         def late(t, x0, key):
-            x = geodesic_walk(self.manifold, t, x0, key)
+            x = self.manifold.walk(t, x0, key)
             return x, self._slope(t, x, x0)
 
         # Not `cond`: in training every point has its own time, and the coefficients would be copied
