@@ -22,7 +22,7 @@ class Mapped:
     def __init__(self, model, embed=lambda x: x, scale=1.0):
         self.kernel, self.embed, self.scale = calor.heat_kernel(model), embed, scale
         self.volume = None
-        if hasattr(model, "log_volume"):
+        if model.is_compact():
             self.volume = float(jnp.exp(model.log_volume())) * scale ** (model.dim / 2)
 
     def log_prob_and_score(self, manifold, t, x, x0):

@@ -109,7 +109,7 @@ class AbstractManifold(eqx.Module):
         return 0.0
 
     def is_compact(self) -> bool:
-        """Whether it is compact: it has a volume and a uniform law, which `draw_point` draws from."""
+        """Whether it has a volume and a uniform law, which `draw_point` draws from."""
         return False
 
     def log_volume(self) -> Scalar:
