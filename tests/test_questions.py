@@ -81,7 +81,9 @@ def questions(path):
 
 
 def test_nothing_asks_what_it_is_given():
-    allowed = {(f, inside) for table in (DOORS, FOREIGN) for f, some in table.items() for inside in some}
+    allowed = {
+        (f, inside) for table in (DOORS, FOREIGN) for f, some in table.items() for inside in some
+    }
     asked, used = [], set()
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
