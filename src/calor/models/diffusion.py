@@ -33,7 +33,7 @@ from .objectives import Denoising
 from .prior import AbstractPrior
 
 
-@stored("Diffusion", root="model", double=("centre",))
+@stored("Diffusion", root="model", arrays={"centre": np.asarray})
 class Diffusion(AbstractModel):
     """A diffusion model; `calor.fit` makes it."""
 

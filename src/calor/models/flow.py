@@ -51,7 +51,7 @@ class TangentVelocity(AbstractScore):
         return jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
 
 
-@stored("Flow", root="model", double=("centre",))
+@stored("Flow", root="model", arrays={"centre": np.asarray})
 class Flow(AbstractModel):
     """A flow model; `calor.fit_flow` makes it."""
 

@@ -101,7 +101,4 @@ def read(path: Path, kinds: Sequence[str]) -> tuple[dict, dict[str, np.ndarray]]
         )
     if found not in kinds:
         raise FileError(f"{path} holds a {found}, not a {' or a '.join(kinds)}.")
-    finite = all(np.all(np.isfinite(tensor)) for tensor in tensors.values())
-    if found != "state" and not finite:
-        raise FileError(f"{path} is damaged: it contains numbers that are not finite.")
     return header, tensors

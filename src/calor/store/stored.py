@@ -11,7 +11,7 @@ only classes that were registered are ever built, from the numbers and names in 
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -32,7 +32,7 @@ class Form(NamedTuple):
     parts: Callable[[Any], dict[str, Any]]
     build: Callable[..., Any]
     root: str | None
-    double: tuple[str, ...]
+    arrays: Mapping[str, Callable[[np.ndarray], Any]]
     asks: bool
 
 
@@ -47,7 +47,7 @@ def stored(
     parts: Callable[[Any], dict[str, Any]] | None = None,
     build: Callable[..., Any] | None = None,
     root: Literal["kernel", "model"] | None = None,
-    double: tuple[str, ...] = (),
+    arrays: Mapping[str, Callable[[np.ndarray], Any]] | None = None,
     asks: bool = False,
 ) -> Callable[[type[T]], type[T]]:
     """A decorator for classes that a file may hold.
@@ -61,7 +61,8 @@ def stored(
         parts: what of a value is kept, by name; by default its fields.
         build: makes a value of its parts, given by name; by default the class itself.
         root: what a file of such a value is called, if it may be saved by itself.
-        double: parts that are NumPy arrays of the precision they were written in, not JAX's.
+        arrays: what makes of those of NumPy the parts that are arrays; by default they have to be
+            finite and become JAX's, in its precision.
         asks: whether `build` is first given what `load` was given, since parts do not say all.
     """
 
@@ -72,7 +73,7 @@ def stored(
             names = (field.name for field in dataclasses.fields(value))
             return {name: getattr(value, name) for name in names if name not in derived}
 
-        form = Form(tag, parts or fields, build or family, root, double, asks)
+        form = Form(tag, parts or fields, build or family, root, arrays or {}, asks)
         _FORMS[tag], _CLASSES[family] = (family, form), form
         return family
 
@@ -156,7 +157,7 @@ def _decode(code: Any, tensors: dict[str, np.ndarray], given: Any) -> Any:
     if not isinstance(code, dict):
         return code
     if "tensor" in code:
-        return jnp.asarray(tensors[code["tensor"]])
+        return _finite(tensors[code["tensor"]])
     tag, fields = code["class"], code["fields"]
     if tag not in _FORMS:
         raise FileError(
@@ -164,8 +165,16 @@ def _decode(code: Any, tensors: dict[str, np.ndarray], given: Any) -> Any:
             f"that defines {tag} first."
         )
     form = _FORMS[tag][1]
-    parts = {name: _decode(part, tensors, given) for name, part in fields.items()}
-    for name in form.double:
-        if parts.get(name) is not None:
-            parts[name] = tensors[fields[name]["tensor"]]
+    parts = {
+        name: form.arrays[name](tensors[part["tensor"]])
+        if name in form.arrays and part is not None
+        else _decode(part, tensors, given)
+        for name, part in fields.items()
+    }
     return form.build(given, **parts) if form.asks else form.build(**parts)
+
+
+def _finite(array: np.ndarray) -> jax.Array:
+    if not np.all(np.isfinite(array)):
+        raise ValueError("it contains numbers that are not finite")
+    return jnp.asarray(array)

@@ -60,7 +60,7 @@ class Validation(Protocol):
         ...
 
 
-@stored("History")
+@stored("History", arrays={"losses": jnp.asarray})  # before the first step there is none
 class History(eqx.Module):
     """What training saw at each validation."""
 
