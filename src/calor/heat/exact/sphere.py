@@ -32,6 +32,7 @@ from ...core.numerics import accurate_dot, cot_remainder, safe_norm, safe_sqrt, 
 from ...core.types import Scalar
 from ...manifolds import Sphere
 from ..kernel import AbstractHeatKernel
+from ..methods import method
 from ._sphere_remainder import log_remainder
 from .chebyshev import ChebyshevTable, chebyshev_nodes
 from .radial import RadialSampler, concrete
@@ -44,6 +45,7 @@ _TIME_NODES, _ANGLE_NODES = 36, 44
 _WIDTH = 0.4
 
 
+@method(Sphere, "exact")
 class SphereKernel(AbstractHeatKernel):
     """The heat kernel of S^n."""
 
