@@ -50,7 +50,8 @@ class ProductKernel(AbstractHeatKernel):
 
     def log_prob_at(self, t, x, x0):
         parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
-        return sum(kernel.log_prob_at(t, part, part0) for kernel, part, part0 in parts)
+        each = [kernel.log_prob_at(t, part, part0) for kernel, part, part0 in parts]
+        return jnp.sum(jnp.stack(each))
 
     def score_at(self, t, x, x0):
         parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)

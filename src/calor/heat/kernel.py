@@ -144,7 +144,7 @@ class AbstractHeatKernel(eqx.Module):
         """The smallest positive eigenvalue of -Delta, as far as it is known; else zero."""
         return self.manifold.spectral_gap()
 
-    def checked(self, t: object, **points: object) -> list[Array]:
+    def checked(self, t: Any, **points: Any) -> list[Array]:
         """A time and named points as arrays of one dtype, the one of the points."""
         t = positive_time(t, str(self))
         arrays = [self.manifold.check_point(point, name) for name, point in points.items()]

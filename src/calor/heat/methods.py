@@ -6,7 +6,7 @@ They do so in calor or in a user's own file.  For a manifold those of its neares
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..core.registry import Registry
 from ..core.types import Key
@@ -76,13 +76,13 @@ def methods(manifold: AbstractManifold) -> dict[str, Method]:
     return {**found, **own}
 
 
-def _builder(made, manifold):
+def _builder(made: Any, manifold: AbstractManifold) -> Any:
     if inspect.isclass(made):
-        return lambda key, cache: made(manifold)
+        return lambda key, cache: made(manifold)  # pyright: ignore
     return lambda key, cache: made(manifold, key=key, cache=cache)
 
 
-def _combined(manifold, name):
+def _combined(manifold: AbstractManifold, name: str) -> Any:
     def build(key, cache):
         return combine(manifold, lambda part, key: methods(part)[name].build(key, cache), key)
 

@@ -101,6 +101,14 @@ def learned_kernel(
     record: str,
 ) -> LearnedKernel:
     """A learned kernel, with how it draws."""
-    parts = manifold, law, solution, *interval, certificate, record
-    kernel = LearnedKernel(*parts, Metropolis())
+    kernel = LearnedKernel(
+        manifold=manifold,
+        law=law,
+        solution=solution,
+        t0=interval[0],
+        t1=interval[1],
+        certificate=certificate,
+        record=record,
+        sampler=Metropolis(),
+    )
     return dataclasses.replace(kernel, sampler=solution.draws(kernel.phi, interval[1]))

@@ -133,15 +133,23 @@ def _solve(manifold, key, most, degree, bar):
     # The smallest time at which the series is complete.
     complete = -math.log(1e-5) / eigenvalues[accurate]
     few, law = points[:_PAIRS], GeodesicLaw(manifold)
-    arrays = jnp.asarray(coefficients), jnp.asarray(eigenvalues), jnp.zeros(())
-    unfinished: Any = None  # its certificate
-    kernel = SpectralKernel(manifold, law, chosen, *arrays, 0.0, unfinished)
+    unfinished: Any = None
+    kernel = SpectralKernel(
+        manifold=manifold,
+        law=law,
+        functions=chosen,
+        coefficients=jnp.asarray(coefficients),
+        eigenvalues=jnp.asarray(eigenvalues),
+        log_volume=jnp.zeros(()),
+        t0=0.0,
+        certificate=unfinished,
+    )
     say("law for small times")
     log_volume = jnp.asarray(_log_volume(kernel, few, complete))
     kernel = dataclasses.replace(kernel, log_volume=log_volume)
     t0, discrepancy = _switch(kernel, few, complete, key_pairs)
     terms = max(2, int(np.sum(eigenvalues * t0 < -math.log(_SMALLEST_TERM))))
-    coefficients, eigenvalues = (array[..., :terms] for array in arrays[:2])
+    coefficients, eigenvalues = kernel.coefficients[:, :terms], kernel.eigenvalues[:terms]
     kernel = dataclasses.replace(kernel, coefficients=coefficients, eigenvalues=eigenvalues, t0=t0)
     say("certificate")
     certificate = _certificate(kernel, discrepancy, means, few, key_check)
