@@ -97,6 +97,10 @@ class AbstractHeatKernel(eqx.Module):
         x = self.draw(t, x0, key)
         return x, self.score_at(t, x, x0)
 
+    def join(self, x: Point, y: Point) -> Tangent:
+        """The velocity at x of the path to y that noise takes: a shortest geodesic."""
+        return self.manifold.log_at(x, y)
+
     def found_volume(self) -> Scalar | None:
         """The logarithm of the volume, if the kernel knows it better than the manifold does."""
         return None

@@ -26,7 +26,7 @@ from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold, Submanifold
 from ..manifolds.names import manifold_named, name_of
 from ..models import clouds as equivariant
-from ..models import denoisers, diffusion, fields, flow, network, prior
+from ..models import denoisers, density, diffusion, fields, flow, network, prior, stacked
 from ..models.guesses import gaussian, mixture, regression
 from ..models.model import AbstractModel
 from ..solvers.forms import clouds as cloud_solutions
@@ -49,6 +49,7 @@ _CLASSES = {
         denoisers.SPDNet,
         denoisers.SPDNetScore,
         denoisers.TriangularScore,
+        density.KernelDensity,
         diffusion.Diffusion,
         cloud_solutions.CloudSolution,
         cloud_solutions.PairGraph,
@@ -58,8 +59,9 @@ _CLASSES = {
         equivariant.EquivariantNetwork,
         equivariant.Layer,
         flow.Flow,
-        flow.TangentVelocity,
+        fields.TangentVelocity,
         SpectralKernel,
+        stacked.Stacked,
         matchings.Learned,
         matchings.MatchingNetwork,
         gaussian.Gaussian,

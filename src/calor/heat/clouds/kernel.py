@@ -38,6 +38,10 @@ class CloudKernel(AbstractHeatKernel):
     def draw(self, t, x0, key):
         return x0 + jnp.sqrt(2 * t) * self.manifold.draw_tangent(key, x0)
 
+    def join(self, x, y):
+        """As points are matched: to themselves if they keep their labels, else by distance."""
+        return self.matching.join(self.manifold, x, y)
+
     def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
 

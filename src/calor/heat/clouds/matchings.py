@@ -31,7 +31,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from ...core.types import Key, Scalar
+from ...core.types import Key, Point, Scalar, Tangent
+from ...manifolds import PointCloud
 from ...training.dense import Dense, dense
 from . import permanents
 
@@ -56,6 +57,10 @@ class AbstractMatching(eqx.Module):
     def posterior(self, t: Scalar, squared: Matrix, count: Scalar) -> Matrix:
         """P: the probability that point i of x was point j of x0."""
 
+    def join(self, manifold: PointCloud, x: Point, y: Point) -> Tangent:
+        """The velocity at x of the path to y: points go where they match best."""
+        return manifold.log_at(x, y)
+
 
 class Labelled(AbstractMatching):
     """Points keep their labels: no quotient at all, plain Brownian motion of all coordinates.
@@ -70,6 +75,10 @@ class Labelled(AbstractMatching):
     def posterior(self, t, squared, count):
         """The identity."""
         return jnp.eye(len(squared), dtype=squared.dtype)
+
+    def join(self, manifold, x, y):
+        """Points go to those in the same place of the list."""
+        return y - x
 
 
 class Exact(AbstractMatching):
