@@ -233,10 +233,10 @@ def _points(options, path, manifold, labels):
 
 
 def _load_model(path):
+    from .._public import load  # with all that a file may hold
     from ..models.model import AbstractModel
-    from ..store import stored as checkpoint
 
-    model = checkpoint.load(path)
+    model = load(path)
     if not isinstance(model, AbstractModel):
         raise InputError(f"{path} holds a kernel, not a model; make one with calor fit")
     return model

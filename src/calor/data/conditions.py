@@ -9,12 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..store.stored import stored
+
 
 def followed(encoded: Float[Array, "n c"], told: Array | np.ndarray) -> Float[Array, "n f"]:
     """Features: what conditions were encoded as, followed by what they tell of the data."""
     return jnp.concatenate([encoded, jnp.asarray(told, encoded.dtype)], axis=1)
 
 
+@stored("Condition")
 class Condition(eqx.Module):
     """How conditions become numbers of order one, followed by what they predict of the data.
 

@@ -30,6 +30,7 @@ from ..core.numerics import safe_sqrt
 from ..core.types import Key, Point, Scalar, Tangent
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import PointCloud
+from ..store.stored import stored
 from ..training.dense import Dense, dense
 from ..training.fixed import Fixed
 from ..training.rows import product
@@ -45,6 +46,7 @@ _SHARE = 10.0
 _FINEST = 0.02
 
 
+@stored("Layer")
 class Layer(eqx.Module):
     """One exchange of messages between all pairs of points."""
 
@@ -110,6 +112,7 @@ def _layer(key: Key, width: int) -> Layer:
     )
 
 
+@stored("EquivariantNetwork")
 class EquivariantNetwork(eqx.Module):
     """A vector for each point of a cloud, at each time."""
 
@@ -233,6 +236,7 @@ def _vector(manifold: PointCloud, x: Point, values: Float[Array, "n k"]) -> Tang
     return manifold.tangent_at(x, manifold.with_presence(values, manifold.present(x)))
 
 
+@stored("CloudScore")
 class CloudScore(AbstractField):
     """The score of noised clouds."""
 
@@ -246,6 +250,7 @@ class CloudScore(AbstractField):
         return _vector(self.manifold, x, scale * output - inside / total)
 
 
+@stored("CloudVelocity")
 class CloudVelocity(AbstractField):
     """The velocity of a flow of clouds, of the size of the distance to the prior."""
 
@@ -259,6 +264,7 @@ class CloudVelocity(AbstractField):
         return _vector(self.manifold, x, jnp.sqrt(known + 2 * last) * output)
 
 
+@stored("CloudPrior")
 class CloudPrior(AbstractPrior):
     """As many points as data have, Gaussian around their mean with the variance of noised data."""
 

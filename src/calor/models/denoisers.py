@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 from ..core.types import Key, Point, Scalar, Tangent
 from ..manifolds import SPD, AbstractManifold
 from ..manifolds._matrices import eigh
+from ..store.stored import stored
 from ..training.dense import Dense, dense
 from .fields import AbstractField, guessed
 from .guesses.base import AbstractGuess
@@ -44,6 +45,7 @@ def _needs_spd(manifold: AbstractManifold) -> None:
         raise ValueError(f"this score is for SPD(n), not for {manifold}.")
 
 
+@stored("TriangularScore")
 class TriangularScore(AbstractField):
     """A triangle from a triangle: X -> U, the denoised matrix being U^T U."""
 
@@ -91,6 +93,7 @@ def _(primals, tangents):
     return (q * lifted) @ q.T, q @ (slopes * (q.T @ e @ q)) @ q.T
 
 
+@stored("SPDNet")
 class SPDNet(eqx.Module):
     """BiMap and ReEig layers in the shape of a U."""
 
@@ -166,6 +169,7 @@ class SPDNetwork(AbstractNetwork):
         return spd_net(key, task.manifold, task.features, times)
 
 
+@stored("SPDNetScore")
 class SPDNetScore(AbstractField):
     """SPD-Net names the denoised matrix."""
 

@@ -37,6 +37,7 @@ from ..data.conditions import Condition
 from ..data.prepare import Given, Prepared, prepare
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds.means import frechet_mean
+from ..store.stored import stored
 from .model import AbstractModel, in_batches, mixture_value, mixture_weights
 from .prior import AbstractPrior, KernelPrior, Uniform
 
@@ -50,6 +51,7 @@ _SMALLEST = 1e-8  # bandwidth
 _WIDTHS, _APART = np.geomspace(0.03, 3, 12), 0.01
 
 
+@stored("KernelDensity", root="model")
 class KernelDensity(AbstractModel):
     """A kernel density estimate; `calor.fit_density` makes it."""
 

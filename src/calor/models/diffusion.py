@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.checks import positive_time
@@ -19,6 +20,7 @@ from ..core.doors import door
 from ..core.types import Key, Point, Points, Scalar, Tangent
 from ..data.prepare import Given
 from ..heat.kernel import AbstractHeatKernel
+from ..store.stored import stored
 from ..training.settings import Training
 from . import generate
 from .fields import AbstractField, TangentScore
@@ -29,6 +31,7 @@ from .objectives import Denoising
 from .specification import Choices, Kind, Run
 
 
+@stored("Diffusion", root="model", arrays={"centre": np.asarray})
 class Diffusion(AbstractFlowModel):
     """A diffusion model; `calor.fit` makes it."""
 

@@ -33,6 +33,7 @@ from jaxtyping import Array, Float
 
 from ..core.types import Point, Scalar, Tangent
 from ..manifolds import AbstractManifold
+from ..store.stored import stored
 from .guesses.base import AbstractGuess
 from .network import AbstractNetwork, FieldNetwork
 
@@ -109,6 +110,7 @@ def network_output(
     return field.network(place, t, jnp.concatenate([condition, told])), told
 
 
+@stored("TangentScore")
 class TangentScore(AbstractField):
     """An ambient field, projected to the tangent space and scaled with time."""
 
@@ -132,6 +134,7 @@ class TangentScore(AbstractField):
         return scale * jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
 
 
+@stored("DenoisedScore")
 class DenoisedScore(AbstractField):
     """A point of the manifold, toward which noise is taken away."""
 
@@ -156,6 +159,7 @@ class DenoisedScore(AbstractField):
         return self.manifold.exp_at(x, 2 * t * self(t, x, condition))
 
 
+@stored("TangentVelocity")
 class TangentVelocity(AbstractField):
     """An ambient field of order one, projected to the tangent space."""
 

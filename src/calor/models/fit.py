@@ -198,7 +198,7 @@ def _record(
     digest = hashlib.sha256()
     for array in jax.tree.leaves((prepared, kernel, prior)):
         digest.update(np.ascontiguousarray(array).tobytes())
-    digest.update(json.dumps(kernel.manifold.identity()).encode())
+    digest.update(json.dumps(kernel.manifold.fingerprint()).encode())
     return {
         "manifold": str(kernel.manifold),
         "kernel": str(kernel),

@@ -15,12 +15,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.doors import door
 from ..core.types import Key, Point, Points, Scalar, Tangent
 from ..data.prepare import Given
 from ..heat.kernel import AbstractHeatKernel
+from ..store.stored import stored
 from ..training.settings import Training
 from .fit import fit_model
 from .flow_model import AbstractFlowModel
@@ -30,6 +32,7 @@ from .objectives import FlowMatching
 from .specification import Choices, Kind, Run
 
 
+@stored("Flow", root="model", arrays={"centre": np.asarray})
 class Flow(AbstractFlowModel):
     """A flow model; `calor.fit_flow` makes it."""
 

@@ -25,6 +25,7 @@ from ..core.types import Key, Points
 from ..data.conditions import Condition
 from ..data.points import checked_points, uncentred
 from ..manifolds import AbstractManifold
+from ..store.stored import save
 
 _BATCH = 512
 
@@ -144,9 +145,7 @@ class AbstractModel(eqx.Module):
 
     def save(self, path: str | Path) -> None:
         """Save the model in one file; `calor.load` reads it."""
-        from ..store import stored as checkpoint
-
-        checkpoint.save(path, self)
+        save(path, self)
 
 
 @eqx.filter_jit

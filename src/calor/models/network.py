@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from ..core.checks import positive_integer
 from ..core.types import Key, Scalar
 from ..manifolds import AbstractManifold
+from ..store.stored import stored
 from ..training.dense import Dense, dense
 from ..training.fixed import Fixed
 from .likelihood import EXACT_DIVERGENCE
@@ -70,6 +71,7 @@ class AbstractNetwork(ABC):
         return manifold.dim <= EXACT_DIVERGENCE
 
 
+@stored("FieldNetwork")
 class FieldNetwork(eqx.Module):
     r"""A residual perceptron of a place z in a flat space, a time t and a condition.
 

@@ -20,6 +20,7 @@ from ..core.types import Key, Point, Scalar
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold
 from ..manifolds.means import frechet_mean
+from ..store.stored import stored
 from .times import Scales
 
 
@@ -43,6 +44,7 @@ class AbstractPrior(eqx.Module):
         return self.sample(key, features)
 
 
+@stored("Uniform")
 class Uniform(AbstractPrior):
     """The uniform law of a compact manifold."""
 
@@ -62,6 +64,7 @@ class Uniform(AbstractPrior):
         return -volume.astype(x.dtype)
 
 
+@stored("KernelPrior")
 class KernelPrior(AbstractPrior):
     """The heat kernel at time t, around centres that are equally likely."""
 

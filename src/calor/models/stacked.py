@@ -15,9 +15,11 @@ import numpy as np
 
 from ..core.doors import door
 from ..core.types import Points
+from ..store.stored import stored
 from .model import AbstractModel, mixture_weights
 
 
+@stored("Stacked", root="model")
 class Stacked(AbstractModel):
     """A weighted combination of models of the same manifold; `calor.stack` makes it."""
 

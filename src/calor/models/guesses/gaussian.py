@@ -29,6 +29,7 @@ from jaxtyping import Array, Float, Int
 from ...core.types import Key, Scalar
 from ...heat.kernel import AbstractHeatKernel
 from ...manifolds import AbstractManifold
+from ...store.stored import stored
 from ..prior import AbstractPrior
 from .base import AbstractGuess
 
@@ -64,6 +65,7 @@ class Told(NamedTuple):
         return Told(features[..., :start], features[..., start:end], factors)
 
 
+@stored("Gaussian")
 class Gaussian(AbstractGuess):
     """One covariance, or one for each label, in the form V diag(variances) V^T."""
 
@@ -206,6 +208,7 @@ def _log_likelihoods(rows, labels, common, each, share):
     return found / 2
 
 
+@stored("GaussianPrior")
 class GaussianPrior(AbstractPrior):
     r"""The noised law at the last time, on a manifold that `embedding` maps to R^d.
 
