@@ -1,8 +1,11 @@
 """The public names of calor; `calor.X` leads here for every X."""
 
+from .core.pictures import picture as picture
 from .data import datasets as datasets
 from .data import molecules as molecules
 from .data import qm9 as qm9
+from .data.forms import Form as Form
+from .data.forms import form as form
 from .experiments import metrics as metrics
 from .heat.certificate import Certificate as Certificate
 from .heat.clouds import matchings as matchings

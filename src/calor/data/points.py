@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..manifolds import AbstractManifold
 from ..manifolds.base import TOLERANCE
-from .tables import as_array
+from .forms import BadRow, as_array
 
 # How far rounding to single precision may move a point.
 _ROUNDING = 0.05
@@ -104,9 +104,11 @@ def _rows(manifold, data, owner, name, at_least):
     bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(
+        raise BadRow(
+            row,
+            "NaN or infinite",
             f"{owner}: {name} has NaN or infinite entries in {int(bad.sum())} rows, the first is "
-            f"row {row}; clean the data first."
+            f"row {row}; clean the data first.",
         )
     return array
 
@@ -116,11 +118,12 @@ def _on_manifold(manifold, points, owner, name):
     offsets = np.asarray(_offsets(manifold, points))
     if not np.all(offsets <= TOLERANCE):
         row = int(np.argmax(~(offsets <= TOLERANCE)))
+        reason = f"not a point of {manifold}, {offsets[row]:.3g} away from it"
         try:
             manifold.check_point(points[row], f"{name}[{row}]")
         except ValueError as error:
-            raise ValueError(f"{owner}: {error}") from error
-        raise ValueError(f"{owner}: {name}[{row}] is not on {manifold}.")
+            raise BadRow(row, reason, f"{owner}: {error}") from error
+        raise BadRow(row, reason, f"{owner}: {name}[{row}] is not on {manifold}.")
     return _projected(manifold, points)
 
 

@@ -1,6 +1,7 @@
 """Positive definite matrices: as ellipses, as ellipsoids, and by their eigenvalues."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,6 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from ..core.pictures import picture
+from ..manifolds import SPD
 from ._globe import view_from
 from ._style import AXIS_COLORS, Groups, brightness, named, open_frame, panels, set_title
 
@@ -102,6 +105,12 @@ def spectra(groups: Groups, *, axes: Axes | None = None) -> Figure:
     open_frame(axes)
     axes.legend(fontsize=8, frameon=False)
     return figure
+
+
+@picture(SPD, when=lambda spd: spd.size > 1)
+def _points(values: Any, manifold: SPD, axes: Any) -> Figure:
+    draw = {2: ellipses, 3: ellipsoids}.get(manifold.size, spectra)
+    return draw(values, axes=axes)
 
 
 def _matrices(groups, size):
