@@ -138,8 +138,7 @@ def as_array(data: Any, manifold: AbstractManifold) -> Any:
     taken = found.take(data)
     if taken is not None:
         return taken
-    items = data if isinstance(data, list | tuple) and data else [data]
-    if all(isinstance(item, Rotation) for item in items):
+    if isinstance(data, Rotation) or _are_rotations(data):
         raise TypeError(f"rotations of scipy are points of SO3(), not of {manifold}.")
     if not (hasattr(data, "columns") and hasattr(data, "to_numpy")):
         return data
@@ -153,3 +152,8 @@ def as_array(data: Any, manifold: AbstractManifold) -> Any:
         ) from error
     with naming(lambda row: f"row {row}"):
         return found.read(rows)
+
+
+def _are_rotations(data: Any) -> bool:
+    is_list = isinstance(data, list | tuple) and len(data) > 0
+    return is_list and all(isinstance(item, Rotation) for item in data)
