@@ -110,6 +110,7 @@ def parsers(
 
 
 SEES = (
+    "_public",
     "core",
     "store",
     "training",

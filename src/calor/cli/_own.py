@@ -60,12 +60,12 @@ def manifold_from(text: str) -> "AbstractManifold":
 
 def load(path: Path, text: str | None):
     """The kernel or the model in a file, after the user's file has defined what it is made of."""
-    from ..store import stored
+    from .._public import load as open_file  # with all that a file may hold
 
     if text is None:
-        return stored.load(path)
+        return open_file(path)
     own = manifold_from(text)
-    found = stored.load(path, own)  # pyright: ignore
+    found = open_file(path, own)
     if str(found.manifold) != str(own):
         raise InputError(f"{path} lives on {found.manifold}, but --manifold is {own}")
     return found

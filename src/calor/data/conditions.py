@@ -9,7 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..store.stored import stored
 
+
+@stored("Condition")
 class Condition(eqx.Module):
     """How conditions become numbers of order one, followed by what they predict of the data.
 

@@ -25,6 +25,7 @@ import equinox as eqx
 import numpy as np
 
 from ..manifolds import AbstractManifold
+from ..store.stored import stored
 
 # Half of the points of a certificate are Brownian motion at time t, half at this multiple of t.
 FURTHER = 1.5
@@ -34,6 +35,7 @@ TIMES = 12
 POOR = 0.05
 
 
+@stored("Certificate")
 class Certificate(eqx.Module):
     """Initial error, residuals by time, and what follows from them."""
 

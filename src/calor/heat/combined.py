@@ -6,9 +6,11 @@ import jax.random as jr
 from jax.scipy.special import logsumexp
 
 from ..manifolds import AbstractQuotient, Product
+from ..store.stored import stored
 from .kernel import AbstractHeatKernel, compare_separately
 
 
+@stored("ProductKernel")
 class ProductKernel(AbstractHeatKernel):
     """Independent Brownian motions on the factors: log p is the sum."""
 
@@ -38,6 +40,7 @@ class ProductKernel(AbstractHeatKernel):
         return compare_separately(self, t, x, sources)
 
 
+@stored("QuotientKernel", root="kernel")
 class QuotientKernel(AbstractHeatKernel):
     """Brownian motion on M/G is the shadow of the one on M: p is a sum over the group."""
 

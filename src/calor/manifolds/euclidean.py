@@ -9,9 +9,11 @@ import numpy as np
 
 from ..core.checks import positive_integer
 from ..core.numerics import safe_norm
+from .names import kind
 from .symmetric import AbstractSymmetricSpace
 
 
+@kind("euclidean", "dim")
 class Euclidean(AbstractSymmetricSpace):
     """R^n with its flat metric."""
 

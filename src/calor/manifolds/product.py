@@ -12,8 +12,18 @@ from jaxtyping import Array, Float
 from ..core.numerics import safe_sqrt
 from ..core.types import Point
 from .base import AbstractManifold
+from .names import kind, manifold_named, name_of
 
 
+def _parse(name: str) -> AbstractManifold:
+    return Product(*(manifold_named(part) for part in name.split("*")))
+
+
+def _spell(product: "Product") -> str:
+    return "*".join(name_of(factor) for factor in product.manifolds)
+
+
+@kind("*", form="", parse=_parse, spell=_spell)
 class Product(AbstractManifold):
     """M_1 x ... x M_k with the sum of the metrics.
 

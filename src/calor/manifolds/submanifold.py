@@ -25,16 +25,19 @@ from jaxtyping import Array, Float
 from ..core.checks import is_concrete, positive_integer, random_key
 from ..core.numerics import safe_sqrt, solve_lower, solve_positive
 from ..core.types import Key, Point, Scalar, Tangent
+from ..store.stored import stored
 from . import _curvature
 from . import _geodesics as _solvers
 from ._survey import ANCHORS, check_around, check_output, check_regular, check_symmetries, survey
 from .base import TOLERANCE, AbstractCompactManifold
+from .names import recognized
 
 # Steps of the random walk to a uniform point, each about as long as the manifold is wide.  On the
 # sphere one of them multiplies the mean of x by E[cos(length)] = 0.24, the slowest decay there.
 WALK = 24
 
 
+@stored("Submanifold", parts=lambda manifold: manifold.probe(), build=recognized, asks=True)
 class Submanifold(AbstractCompactManifold):
     """The points of R^N where a function vanishes, with the metric of the ambient space.
 
@@ -420,7 +423,7 @@ class Submanifold(AbstractCompactManifold):
 
     # Checks.
 
-    def identity(self):
+    def fingerprint(self):
         """Its name, and values of its functions."""
         return {"manifold": str(self), "equations": self.probe()}
 

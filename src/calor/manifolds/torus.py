@@ -10,9 +10,11 @@ import numpy as np
 from ..core.checks import positive_integer
 from ..core.numerics import safe_norm, wrap_angle
 from .base import AbstractCompactManifold
+from .names import kind
 from .symmetric import AbstractSymmetricSpace
 
 
+@kind("torus", "dim")
 class Torus(AbstractCompactManifold, AbstractSymmetricSpace):
     """A product of n circles of radius one; angles in radians.
 

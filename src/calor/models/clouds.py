@@ -31,6 +31,7 @@ from ..core.numerics import safe_sqrt
 from ..core.types import Key, Scalar
 from ..data.prepare import Prepared
 from ..manifolds import PointCloud
+from ..store.stored import stored
 from ..training.dense import Dense, dense
 from ..training.fixed import Fixed
 from ..training.rows import product
@@ -42,6 +43,7 @@ from .times import Scales
 _SHARE = 10.0
 
 
+@stored("Layer")
 class Layer(eqx.Module):
     """One exchange of messages between all pairs of points."""
 
@@ -101,6 +103,7 @@ def _layer(key, width):
     )
 
 
+@stored("EquivariantNetwork")
 class EquivariantNetwork(eqx.Module):
     """A vector for each point of a cloud, at each time."""
 
@@ -223,6 +226,7 @@ def _vector(manifold, x, values):
     return manifold.tangent_at(x, manifold.with_presence(values, manifold.present(x)))
 
 
+@stored("CloudScore")
 class CloudScore(AbstractScore):
     """The score of noised clouds."""
 
@@ -238,6 +242,7 @@ class CloudScore(AbstractScore):
         return _vector(self.manifold, x, scale * output - inside / total)
 
 
+@stored("CloudVelocity")
 class CloudVelocity(AbstractScore):
     """The velocity of a flow of clouds, of the size of the distance to the prior."""
 
@@ -253,6 +258,7 @@ class CloudVelocity(AbstractScore):
         return _vector(self.manifold, x, jnp.sqrt(known + 2 * last) * output)
 
 
+@stored("CloudPrior")
 class CloudPrior(AbstractPrior):
     """As many points as data have, Gaussian around their mean with the variance of noised data."""
 

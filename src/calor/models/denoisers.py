@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 from ..core.types import Key, Scalar
 from ..manifolds import SPD, AbstractManifold
 from ..manifolds._matrices import eigh
+from ..store.stored import stored
 from ..training.dense import Dense, dense
 from .fields import AbstractScore, Guess, frame_size, guessed
 from .network import FieldNetwork
@@ -42,6 +43,7 @@ def _needs_spd(manifold):
         raise ValueError(f"fit: this score is for SPD(n), not for {manifold}.")
 
 
+@stored("TriangularScore")
 class TriangularScore(AbstractScore):
     """A triangle from a triangle: X -> U, the denoised matrix being U^T U."""
 
@@ -89,6 +91,7 @@ def _(primals, tangents):
     return (q * lifted) @ q.T, q @ (slopes * (q.T @ e @ q)) @ q.T
 
 
+@stored("SPDNet")
 class SPDNet(eqx.Module):
     """BiMap and ReEig layers in the shape of a U."""
 
@@ -146,6 +149,7 @@ def spd_net(
     )
 
 
+@stored("SPDNetScore")
 class SPDNetScore(AbstractScore):
     """SPD-Net names the denoised matrix."""
 

@@ -20,6 +20,7 @@ from ..core.types import Key, Point, Points, Scalar, Tangent
 from ..data.conditions import Condition
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold
+from ..store.stored import stored
 from ..training.loop import History
 from ..training.settings import Training
 from . import generate as reverse
@@ -32,6 +33,7 @@ from .objectives import Denoising
 from .prior import AbstractPrior
 
 
+@stored("Diffusion", root="model", arrays={"centre": np.asarray})
 class Diffusion(AbstractModel):
     """A diffusion model; `calor.fit` makes it."""
 

@@ -33,6 +33,7 @@ from jaxtyping import Array, Float
 
 from ..core.types import Key, Point, Scalar, Tangent
 from ..manifolds import AbstractManifold
+from ..store.stored import stored
 from .guesses.gaussian import Gaussian
 from .guesses.mixture import Mixture
 from .network import FieldNetwork
@@ -113,6 +114,7 @@ def network_output(
     return field.network(place, t, jnp.concatenate([condition, told])), told
 
 
+@stored("TangentScore")
 class TangentScore(AbstractScore):
     """An ambient field, projected to the tangent space and scaled with time."""
 
@@ -138,6 +140,7 @@ class TangentScore(AbstractScore):
         return scale * jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
 
 
+@stored("DenoisedScore")
 class DenoisedScore(AbstractScore):
     """A point of the manifold, toward which noise is taken away."""
 

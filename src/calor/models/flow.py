@@ -23,6 +23,7 @@ from ..data.conditions import Condition
 from ..heat.clouds.matchings import Labelled
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold
+from ..store.stored import stored
 from ..training.loop import History
 from ..training.settings import Training
 from .clouds import CloudNetwork, CloudVelocity
@@ -35,6 +36,7 @@ from .objectives import Matching
 from .prior import AbstractPrior
 
 
+@stored("TangentVelocity")
 class TangentVelocity(AbstractScore):
     """An ambient field of order one, projected to the tangent space."""
 
@@ -49,6 +51,7 @@ class TangentVelocity(AbstractScore):
         return jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
 
 
+@stored("Flow", root="model", arrays={"centre": np.asarray})
 class Flow(AbstractModel):
     """A flow model; `calor.fit_flow` makes it."""
 

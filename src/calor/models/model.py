@@ -28,6 +28,7 @@ from ..data.conditions import Condition
 from ..data.points import checked_points, uncentred
 from ..data.prepare import Prepared
 from ..manifolds import AbstractManifold
+from ..store.stored import save
 from ..training.loop import History
 from . import likelihood
 from .fields import AbstractScore
@@ -149,9 +150,7 @@ class AbstractModel(eqx.Module):
 
     def save(self, path: str | Path) -> None:
         """Save the model in one file; `calor.load` reads it."""
-        from ..store import stored as checkpoint
-
-        checkpoint.save(path, self)
+        save(path, self)
 
     def __str__(self) -> str:
         stops = ", ".join(f"{stop:.2g}" for stop in self.stops)

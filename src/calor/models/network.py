@@ -17,10 +17,12 @@ from jaxtyping import Array, Float
 
 from ..core.checks import positive_integer
 from ..core.types import Key, Scalar
+from ..store.stored import stored
 from ..training.dense import Dense, dense
 from ..training.fixed import Fixed
 
 
+@stored("FieldNetwork")
 class FieldNetwork(eqx.Module):
     r"""A residual perceptron of a place z in a flat space, a time t and a condition.
 

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from ..core.types import Key, Point, Scalar
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold
+from ..store.stored import stored
 
 
 class AbstractPrior(eqx.Module):
@@ -36,6 +37,7 @@ class AbstractPrior(eqx.Module):
         return self.sample(key, features)
 
 
+@stored("Uniform")
 class Uniform(AbstractPrior):
     """The uniform law of a compact manifold."""
 
@@ -55,6 +57,7 @@ class Uniform(AbstractPrior):
         return -volume.astype(x.dtype)
 
 
+@stored("KernelPrior")
 class KernelPrior(AbstractPrior):
     """The heat kernel at time t, around centres that are equally likely."""
 

@@ -27,6 +27,7 @@ from ..heat.early.geodesics import GeodesicLaw
 from ..heat.exact.radial import RadialSampler, concrete
 from ..heat.kernel import AbstractHeatKernel, PoorKernelWarning, compare_separately
 from ..manifolds import AbstractManifold, AbstractSymmetricSpace, Submanifold
+from ..store.stored import stored
 from .forms.base import AbstractSolution
 from .forms.symmetric import RadialSolution
 
@@ -38,6 +39,12 @@ _CORRECTIONS = 8
 _SHORT = 8
 
 
+@stored(
+    "LearnedKernel",
+    derived=("sampler",),
+    build=lambda t0, t1, **parts: learned_kernel(interval=(t0, t1), **parts),
+    root="kernel",
+)
 class LearnedKernel(AbstractHeatKernel):
     """A heat kernel that was solved for; `calor.solve` makes it."""
 

@@ -8,10 +8,12 @@ permutation does not move the centre; only the dimension is smaller, k n - (cent
 import jax.numpy as jnp
 
 from ...manifolds import PointCloud
+from ...store.stored import stored
 from ..kernel import AbstractHeatKernel, compare_separately
 from .matchings import AbstractMatching, Labelled
 
 
+@stored("CloudKernel")
 class CloudKernel(AbstractHeatKernel):
     """log p = log perm - (d/2) log(4 pi t), with log perm as the matching has it."""
 

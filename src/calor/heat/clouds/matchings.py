@@ -32,6 +32,7 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from ...core.types import Key, Scalar
+from ...store.stored import stored
 from ...training.dense import Dense, dense
 from . import permanents
 
@@ -57,6 +58,7 @@ class AbstractMatching(eqx.Module):
         """P: the probability that point i of x was point j of x0."""
 
 
+@stored("Labelled")
 class Labelled(AbstractMatching):
     """Points keep their labels: no quotient at all, plain Brownian motion of all coordinates.
 
@@ -72,6 +74,7 @@ class Labelled(AbstractMatching):
         return jnp.eye(len(squared), dtype=squared.dtype)
 
 
+@stored("Exact")
 class Exact(AbstractMatching):
     """Dynamic programming over subsets."""
 
@@ -84,6 +87,7 @@ class Exact(AbstractMatching):
         return permanents.exact_posterior(_logits(t, squared))
 
 
+@stored("Sinkhorn")
 class Sinkhorn(AbstractMatching):
     """The doubly stochastic matrix that e^L is scaled to; log perm is an upper bound."""
 
@@ -96,6 +100,7 @@ class Sinkhorn(AbstractMatching):
         return permanents.sinkhorn(_logits(t, squared))[1]
 
 
+@stored("Bethe")
 class Bethe(AbstractMatching):
     """Belief propagation; log perm is a lower bound."""
 
@@ -114,6 +119,7 @@ class Bethe(AbstractMatching):
         return permanents.bethe(_logits(t, squared), self.iterations)[2]
 
 
+@stored("Learned")
 class Learned(AbstractMatching):
     """Sinkhorn's matrix and a learned function of it; see the module."""
 
@@ -153,6 +159,7 @@ def _confusion(s):
     return -1 + s / 2 * jnp.log(2 * jnp.pi / s) + s**2 / 12 - 0.0026921 * s**4 + 0.0004202 * s**6
 
 
+@stored("MatchingNetwork")
 class MatchingNetwork(eqx.Module):
     """A function of a doubly stochastic matrix: rows and columns exchange messages.
 

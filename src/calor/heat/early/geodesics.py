@@ -31,6 +31,7 @@ from ...core.numerics import log_det, solve_positive
 from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import Submanifold
 from ...manifolds.base import TOLERANCE
+from ...store.stored import stored
 from ..kernel import AbstractHeatKernel, compare_separately
 
 # Runge-Kutta steps of a shot, at least: they are shorter than those of `exp` may be.  With these
@@ -46,6 +47,7 @@ _REACH = 5.0
 _STRETCHED, _COLLAPSED = 64, 0.05
 
 
+@stored("GeodesicLaw")
 class GeodesicLaw(AbstractHeatKernel):
     """The short-time law of a manifold that is given by its equations."""
 

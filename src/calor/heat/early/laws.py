@@ -33,6 +33,7 @@ from ...manifolds import (
     Sphere,
     Torus,
 )
+from ...store.stored import stored
 from ..kernel import AbstractHeatKernel, compare_separately
 from .parametrix import parametrix
 
@@ -41,6 +42,7 @@ from .parametrix import parametrix
 _RADIUS, _TERMS = 2.7, 32
 
 
+@stored("Varadhan")
 class Varadhan(AbstractHeatKernel):
     """The Gaussian of the geodesic distance, on any manifold; its score is log_x(x0) / 2t."""
 
@@ -104,6 +106,7 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
         return compare_separately(self, t, x, sources)
 
 
+@stored("ZerothOrder")
 class ZerothOrder(AbstractCorrectedGaussian):
     """D^(-1/2) G_t: the volume distortion of the exponential map taken into account."""
 
@@ -113,6 +116,7 @@ class ZerothOrder(AbstractCorrectedGaussian):
         return -self.manifold.log_distortion(y) / 2
 
 
+@stored("SchwingerDeWitt")
 class SchwingerDeWitt(AbstractCorrectedGaussian):
     """D^(-1/2) G_t exp(t R / 6), with R the scalar curvature."""
 
@@ -122,6 +126,7 @@ class SchwingerDeWitt(AbstractCorrectedGaussian):
         return -self.manifold.log_distortion(y) / 2 + t * self.manifold.scalar_curvature() / 6
 
 
+@stored("FirstOrder")
 class FirstOrder(AbstractCorrectedGaussian):
     """D^(-1/2) G_t exp(t u_1/u_0), u_1/u_0 in closed form on every symmetric space of calor."""
 
@@ -140,6 +145,7 @@ class FirstOrder(AbstractCorrectedGaussian):
         return self.manifold.curved_from()
 
 
+@stored("Parametrix", derived=("coefficients",))
 class Parametrix(AbstractCorrectedGaussian):
     """G_t (u_0 + u_1 t + ... + u_k t^k) on spheres, hyperbolic and flat spaces."""
 

@@ -14,9 +14,11 @@ import jax.random as jr
 import numpy as np
 
 from ...manifolds import Euclidean, Torus
+from ...store.stored import stored
 from ..kernel import AbstractHeatKernel, compare_separately
 
 
+@stored("EuclideanKernel")
 class EuclideanKernel(AbstractHeatKernel):
     """The Gaussian of variance 2t."""
 
@@ -36,6 +38,7 @@ class EuclideanKernel(AbstractHeatKernel):
         return compare_separately(self, t, x, sources)
 
 
+@stored("TorusKernel")
 class TorusKernel(AbstractHeatKernel):
     """The product of n theta functions."""
 

@@ -20,12 +20,14 @@ from jax.scipy.special import logsumexp
 from ...core.numerics import log_sinhc, safe_sqrt
 from ...core.types import Scalar
 from ...manifolds import Hyperbolic
+from ...store.stored import stored
 from ..kernel import AbstractHeatKernel, compare_separately
 from .radial import RadialSampler, concrete
 
 _T_MIN, _T_MAX = 1e-3, 25.0
 
 
+@stored("HyperbolicKernel", derived=("sampler",))
 class HyperbolicKernel(AbstractHeatKernel):
     """The heat kernel of H^2 or H^3."""
 

@@ -18,11 +18,13 @@ import numpy as np
 from ...core.numerics import accurate_dot, safe_norm, safe_sqrt, sinhc, squared_arcsinh
 from ...manifolds import SPD
 from ...manifolds._matrices import cholesky
+from ...store.stored import stored
 from ..kernel import AbstractHeatKernel, compare_separately
 from .hyperbolic import radial_log_prob, radial_pull, radial_sampler
 from .radial import RadialSampler
 
 
+@stored("SPD2Kernel", derived=("sampler",))
 class SPD2Kernel(AbstractHeatKernel):
     """The heat kernel of SPD(2)."""
 

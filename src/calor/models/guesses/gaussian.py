@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, Int
 from ...core.types import Key, Scalar
 from ...heat.kernel import AbstractHeatKernel
 from ...manifolds import AbstractManifold
+from ...store.stored import stored
 from ..prior import AbstractPrior
 
 # Draws that tell how much wider than in flat space noise is.
@@ -38,6 +39,7 @@ _SHRINKING = (0.0, 1e-4, 1e-3, 0.003, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4
 _FOLDS = 10
 
 
+@stored("Gaussian")
 class Gaussian(eqx.Module):
     """One covariance, or one for each label, in the form V diag(variances) V^T."""
 
@@ -173,6 +175,7 @@ def _log_likelihoods(rows, labels, common, each, share):
     return found / 2
 
 
+@stored("GaussianPrior")
 class GaussianPrior(AbstractPrior):
     r"""The noised law at the last time, on a manifold that `embedding` maps to R^d.
 

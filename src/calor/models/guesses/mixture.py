@@ -16,11 +16,13 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from ...core.types import Key, Scalar
+from ...store.stored import stored
 
 # Rounds of expectation and maximization, and the most points that they look at.
 _ROUNDS, _POINTS = 30, 100_000
 
 
+@stored("Mixture")
 class Mixture(eqx.Module):
     """Parts with weights, centres and widths, near an n-dimensional set in R^d."""
 

@@ -22,10 +22,12 @@ from ...core.types import Key, Scalar
 from ...heat.clouds.kernel import CloudKernel
 from ...heat.clouds.matchings import AbstractMatching, Learned
 from ...manifolds import PointCloud
+from ...store.stored import stored
 from ...training.dense import Dense, dense
 from .base import AbstractSolution
 
 
+@stored("CloudSolution")
 class CloudSolution(AbstractSolution):
     """log p by a matching that was learned."""
 
@@ -69,6 +71,7 @@ def row_residual(
 # The paper's.
 
 
+@stored("PairGraph")
 class PairGraph(AbstractMatching):
     """The paper's network of R_ij = |x_i - x0_j|, appendix B: nodes on the diagonal, edges off it.
 

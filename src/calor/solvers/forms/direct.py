@@ -8,12 +8,14 @@ from jaxtyping import Array, Float
 from ...core.types import Scalar
 from ...heat.equation import radial_terms
 from ...manifolds import AbstractManifold, AbstractQuotient, calculus
+from ...store.stored import stored
 from ...training.perceptrons import FourierEmbedding, ModifiedMLP, PowerEmbedding
 from .base import AbstractSolution
 
 # The paper's solution.
 
 
+@stored("DirectSolution")
 class DirectSolution(AbstractSolution):
     """log p = N(embedding of x as seen from x0, embedding of t).
 

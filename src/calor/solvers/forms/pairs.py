@@ -40,10 +40,12 @@ from jaxtyping import Array, Float
 from ...core.numerics import arcsinh_ratio, cholesky_rows
 from ...core.types import Key, Point, Scalar
 from ...manifolds import Submanifold, calculus
+from ...store.stored import stored
 from ...training.sets import SetNetwork, set_network
 from .base import AbstractSolution, in_window
 
 
+@stored("PairForm")
 class PairForm(eqx.Module):
     """How log p is written in terms of a network."""
 
@@ -154,6 +156,7 @@ class PairForm(eqx.Module):
         return jnp.append(items, jnp.stack([q / self.width**2, a - self.manifold.dim + 1]))
 
 
+@stored("PairSolution")
 class PairSolution(AbstractSolution):
     """A solution with one network for each window of time."""
 

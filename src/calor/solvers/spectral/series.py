@@ -9,9 +9,11 @@ from ...core.types import Point, Scalar
 from ...heat.certificate import Certificate
 from ...heat.kernel import AbstractHeatKernel, compare_separately
 from ...manifolds import Submanifold, calculus
+from ...store.stored import stored
 from .polynomials import Polynomials, derivatives
 
 
+@stored("SpectralKernel", root="kernel")
 class SpectralKernel(AbstractHeatKernel):
     """A sum over eigenfunctions from t0 on, the law along shot geodesics (or a network) below."""
 
