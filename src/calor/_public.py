@@ -30,6 +30,7 @@ from .manifolds import Sphere as Sphere
 from .manifolds import Submanifold as Submanifold
 from .manifolds import Torus as Torus
 from .manifolds.means import frechet_mean as frechet_mean
+from .manifolds.names import kind as kind
 from .models.clouds import CloudNetwork as CloudNetwork
 from .models.denoisers import SPDNetScore as SPDNetScore
 from .models.denoisers import TriangularScore as TriangularScore
@@ -52,4 +53,5 @@ from .solvers.spectral.series import SpectralKernel as SpectralKernel
 from .store.files import FileError as FileError
 from .store.stored import load as load
 from .store.stored import save as save
+from .store.stored import stored as stored
 from .training.settings import Training as Training
