@@ -9,17 +9,12 @@ the bare forward and backward pass of its network. `--times` needs CALOR_DATA.
 """
 
 import argparse
-import datetime
-import json
-import os
-import platform
-import time
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
+from _measure import heading, milliseconds, write
 
 import calor
 from calor import datasets
@@ -36,19 +31,6 @@ from calor.training.loop import State, _advance
 from calor.training.optimizers import optimizer
 
 FLOW = "flow matching"
-
-
-def milliseconds(calls, repeats=40):
-    """The median times of some calls, in ms; they take turns, so that all see the same machine."""
-    for call in calls.values():
-        jax.block_until_ready(call())
-    times = {name: [] for name in calls}
-    for _ in range(repeats):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            jax.block_until_ready(call())
-            times[name].append(time.perf_counter() - start)
-    return {name: 1e3 * float(np.median(found)) for name, found in times.items()}
 
 
 def training_speed(name, method):
@@ -156,10 +138,7 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--times", action="store_true", help="compare laws of times")
     options = parser.parse_args()
-    print(
-        f"{datetime.date.today()}, jax {jax.__version__}, {os.cpu_count()} {platform.machine()} "
-        f"cores, batch {calor.Training().batch}, network 4 x 192"
-    )
+    print(heading(f"batch {calor.Training().batch}, network 4 x 192"))
     if options.times:
         compare_times()
         return
@@ -183,8 +162,7 @@ def main():
                 flush=True,
             )
     if options.json:
-        with open(options.json, "w") as file:
-            json.dump(report, file, indent=1)
+        write(options.json, report)
 
 
 if __name__ == "__main__":
