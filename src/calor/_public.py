@@ -18,6 +18,7 @@ from .heat.early.laws import ZerothOrder as ZerothOrder
 from .heat.equation import log_heat_residual as log_heat_residual
 from .heat.kernel import AbstractHeatKernel as HeatKernel
 from .heat.kernel import PoorKernelWarning as PoorKernelWarning
+from .heat.methods import method as method
 from .manifolds import SO3 as SO3
 from .manifolds import SPD as SPD
 from .manifolds import AbstractManifold as Manifold
