@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -21,7 +20,8 @@ from ..data.prepare import Prepared, prepare
 from ..heat.kernel import AbstractHeatKernel, PoorKernelWarning
 from ..manifolds import AbstractManifold, PointCloud, Submanifold
 from ..manifolds.means import frechet_mean
-from ..training.loop import History, train
+from ..training.loop import AbstractLoss, History, train
+from ..training.run import Run
 from ..training.settings import Training
 from .clouds import CloudNetwork, cloud_prior
 from .fields import AbstractScore, frame_size
@@ -142,16 +142,13 @@ def fit_model(
         judge = HeldOutLikelihood(model, prepared, key_check)
     field, history = train(
         model.field,
-        Batches(objective),
-        judge,
-        (prepared.points, prepared.features),
+        Batches(objective, prepared.points, prepared.features),
         training,
-        key_train,
-        title=f"{owner} on {manifold}",
-        identity=record,
+        key=key_train,
+        judge=judge,
+        run=Run(f"{owner} on {manifold}", record, choices.progress, choices.resume),
+        part=lambda field: field.network,
         is_guess=field.adds_guess() and field.guess is not None,
-        progress=choices.progress,
-        resume=choices.resume,
     )
     model = with_weights(model, field, history, prepared, key_check)
     if choices.resume is not None:
@@ -234,21 +231,22 @@ def _stops(given, scales, by_likelihood, owner):
     return stops
 
 
-class Batches(eqx.Module):
-    """The objective on random data points, as `calor.training.Loss` wants it."""
+class Batches(AbstractLoss):
+    """The objective on random data points."""
 
     objective: AbstractObjective
+    points: Float[Array, "n ..."]
+    features: Float[Array, "n k"]
 
-    def draw(self, data, count, key):
+    def draw(self, count, step, key):
         """Examples from so many data points, with repetition."""
-        points, features = data
         key_batch, key_noise = jr.split(key)
-        chosen = jr.randint(key_batch, (count,), 0, len(points))
-        return self.objective.draw(points[chosen], features[chosen], key_noise)
+        chosen = jr.randint(key_batch, (count,), 0, len(self.points))
+        return self.objective.draw(self.points[chosen], self.features[chosen], key_noise)
 
-    def __call__(self, field, examples):
+    def __call__(self, field, examples, state):
         """Their mean squared error."""
-        return squared_error(field, field.manifold, examples)
+        return squared_error(field, field.manifold, examples), {}
 
 
 def make_prior(
@@ -314,7 +312,7 @@ def _record(
         "kernel": str(kernel),
         "field": field.__name__,
         "network": vars(network),
-        "training": vars(training),
+        "training": training.record(),
         "times": [law.t_min, law.t1, law.power],
         "stops": list(stops),
         "data": digest.hexdigest()[:16],
