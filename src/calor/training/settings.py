@@ -53,5 +53,5 @@ class Training:
 
     def record(self) -> dict[str, Any]:
         """The settings as JSON, an optimizer by its name."""
-        named = None if self.optimizer is None else f"{self.optimizer!r:.80}".split(" at 0x")[0]
+        named = None if self.optimizer is None else repr(self.optimizer).split(" at 0x")[0]
         return {**vars(self), "optimizer": named}
