@@ -7,6 +7,7 @@ call them.  Batches are made by `jax.vmap`.
 
 import math
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -177,7 +178,7 @@ class AbstractManifold(eqx.Module):
         """About how far x is from x0, quickly."""
         return self.dist_at(x, x0)
 
-    def identity(self) -> dict:
+    def fingerprint(self) -> dict[str, Any]:
         """What tells it from other manifolds, as JSON."""
         return {"manifold": str(self)}
 

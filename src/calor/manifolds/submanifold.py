@@ -420,7 +420,7 @@ class Submanifold(AbstractCompactManifold):
 
     # Checks.
 
-    def identity(self):
+    def fingerprint(self):
         """Its name, and values of its functions."""
         return {"manifold": str(self), "equations": self.probe()}
 
