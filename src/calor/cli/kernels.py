@@ -81,15 +81,13 @@ def _solve(options) -> int:
     with input_errors():
         import jax.random as jr
 
-        from ..manifolds import PointCloud
         from ..manifolds.names import manifold_named
         from ..solvers import recipes
         from ..solvers import solve as solver
         from ..store import stored as checkpoint
 
         manifold = manifold_named(options.manifold)
-        own = recipes.clouds if isinstance(manifold, PointCloud) else recipes.default
-        make = recipes.paper if options.recipe == "paper" else own
+        make = recipes.paper if options.recipe == "paper" else solver.own_recipe(manifold)
         try:
             recipe = make(**settings)
         except TypeError as error:

@@ -1,12 +1,44 @@
 """Heat kernels of products and of finite quotients, from the kernels of their parts."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy.special import logsumexp
 
-from ..manifolds import AbstractQuotient, Product
+from ..core.registry import Registry
+from ..core.types import Key
+from ..manifolds import AbstractManifold, AbstractQuotient, Product
 from .kernel import AbstractHeatKernel, compare_separately
+
+Make = Callable[[AbstractManifold, Key | None], AbstractHeatKernel]
+"""What makes a kernel of a part, with a key or without."""
+
+COMBINED = Registry("manifolds whose kernels come from those of parts")
+
+
+def components(manifold: AbstractManifold) -> tuple[AbstractManifold, ...]:
+    """The manifolds whose kernels make the kernel of this one; none if it stands alone."""
+    entry = COMBINED.find(manifold)
+    return () if entry is None else entry.facts["components"](manifold)
+
+
+def combine(
+    manifold: AbstractManifold, make: Make, key: Key | None = None, *, by_cover: bool = True
+) -> AbstractHeatKernel | None:
+    """The kernel of a product or a quotient from kernels of its parts; None if it stands alone.
+
+    Args:
+        manifold: the product or quotient.
+        make: makes the kernel of a part, which may be a product or quotient itself.
+        key: a random key; the factors of a product get one each.
+        by_cover: whether a quotient is a sum over images on its cover; else it stands alone.
+    """
+    entry = COMBINED.find(manifold)
+    if entry is None or not (by_cover or entry.facts["factors"]):
+        return None
+    return entry.made(manifold, make, key)
 
 
 class ProductKernel(AbstractHeatKernel):
@@ -36,6 +68,15 @@ class ProductKernel(AbstractHeatKernel):
 
     def compare_at(self, t, x, sources):
         return compare_separately(self, t, x, sources)
+
+
+@COMBINED.register(Product, components=lambda product: product.manifolds, factors=True)
+def product_kernel(manifold: Product, make: Make, key: Key | None) -> ProductKernel:
+    """The kernel of a product from those of its factors."""
+    count = len(manifold.manifolds)
+    keys = [None] * count if key is None else jr.split(key, count)
+    parts = zip(manifold.manifolds, keys, strict=True)
+    return ProductKernel(manifold, tuple(make(factor, k) for factor, k in parts))
 
 
 class QuotientKernel(AbstractHeatKernel):
@@ -78,3 +119,9 @@ class QuotientKernel(AbstractHeatKernel):
         best = jnp.max(values)
         averages = jax.vmap(lambda d, s: jnp.tensordot(jax.nn.softmax(d), s, axes=1))
         return largest + best, values - best, averages(differences, scores)
+
+
+@COMBINED.register(AbstractQuotient, components=lambda quotient: (quotient.cover,), factors=False)
+def quotient_kernel(manifold: AbstractQuotient, make: Make, key: Key | None) -> QuotientKernel:
+    """The kernel of a quotient from that of its cover."""
+    return QuotientKernel(manifold, make(manifold.cover, key))

@@ -21,7 +21,7 @@ def everything(model: Any) -> Any:
     return model
 
 
-def trainable(model: M, part: Callable[[M], Any] = everything) -> tuple[M, M]:
+def trainable(model: M, part: Callable[[M], Any] = everything) -> tuple[Any, Any]:
     """The parameters that are trained, and the rest; `eqx.combine` joins them.
 
     Args:

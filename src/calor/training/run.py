@@ -9,10 +9,9 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, SupportsFloat, TypeVar
 
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from tqdm import tqdm
 
 from ..core.bar import bar
@@ -93,7 +92,7 @@ class Going(Generic[S]):
         """The time that the run took so far, before it was resumed included."""
         return time.monotonic() - self._begun
 
-    def reach(self, state: S, terms: Mapping[str, ArrayLike] | None = None) -> None:
+    def reach(self, state: S, terms: Mapping[str, SupportsFloat] | None = None) -> None:
         """Keep a state that was reached, and show it.
 
         Args:

@@ -41,7 +41,7 @@ from ...core.numerics import arcsinh_ratio, cholesky_rows
 from ...core.types import Key, Point, Scalar
 from ...manifolds import Submanifold, calculus
 from ...training.sets import SetNetwork, set_network
-from .base import AbstractSolution, in_window
+from .base import AbstractSolution, in_window, remaining
 
 
 class PairForm(eqx.Module):
@@ -74,8 +74,7 @@ class PairForm(eqx.Module):
         """How small log(vol p) has become, one until about 1/rate."""
         if self.rate == 0:
             return jnp.ones_like(t)
-        reference = self.weight(jnp.asarray(1 / self.rate, t.dtype))
-        return jnp.clip(self.weight(t) / reference, 1e-3, 1.0)
+        return remaining(self.weight, self.rate, t)
 
     def chord(self, x: Point, x0: Point) -> Float[Array, " N"]:
         """x - x0, with the length that the metric in the middle between them gives it."""
