@@ -36,10 +36,12 @@ from .models.diffusion import Diffusion as Diffusion
 from .models.diffusion import fit as fit
 from .models.fields import DenoisedScore as DenoisedScore
 from .models.fields import TangentScore as TangentScore
-from .models.fit import PriorWarning as PriorWarning
 from .models.flow import Flow as Flow
 from .models.flow import fit_flow as fit_flow
 from .models.network import Network as Network
+from .models.prior import PriorWarning as PriorWarning
+from .models.stacked import Stacked as Stacked
+from .models.stacked import stack as stack
 from .solvers import recipes as recipes
 from .solvers.choose import heat_kernel as heat_kernel
 from .solvers.solve import solve as solve

@@ -89,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 SEES = (
+    "_public",
     "core",
     "store",
     "training",

@@ -123,10 +123,10 @@ def _check(options) -> int:
         show("starting JAX")
         import jax.random as jr
 
+        from .._public import load  # with all that a file may hold
         from ..solvers import check as validation
-        from ..store import stored as checkpoint
 
-        kernel = checkpoint.load(options.file)
+        kernel = load(options.file)
         if not hasattr(kernel, "certificate"):
             raise InputError(
                 f"{options.file} holds a model, not a kernel; calor check is for kernels"

@@ -142,11 +142,9 @@ def _fit(options) -> int:
         show("starting JAX")
         import jax.random as jr
 
-        from .. import manifolds
         from ..manifolds.names import manifold_named
-        from ..models import clouds as equivariant
         from ..models import diffusion, flow
-        from ..models import network as networks
+        from ..models.families import family_of
         from ..models.likelihood import EXACT_DIVERGENCE
         from ..solvers import choose as kernels
         from ..training import loop as training
@@ -159,8 +157,7 @@ def _fit(options) -> int:
         if len(points) < 10:
             raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
         run = flow.fit_flow if options.flow else diffusion.fit
-        is_cloud = isinstance(manifold, manifolds.PointCloud)
-        network = equivariant.CloudNetwork if is_cloud else networks.Network
+        network = family_of(manifold).network
         show(f"fitting {len(points)} points of {manifold}")
         with keeping(partial):
             model = run(
@@ -236,10 +233,10 @@ def _points(options, path, manifold, labels):
 
 
 def _load_model(path):
+    from .._public import load  # with all that a file may hold
     from ..models.model import AbstractModel
-    from ..store import stored as checkpoint
 
-    model = checkpoint.load(path)
+    model = load(path)
     if not isinstance(model, AbstractModel):
         raise InputError(f"{path} holds a kernel, not a model; make one with calor fit")
     return model

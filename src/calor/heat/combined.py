@@ -10,7 +10,9 @@ from jax.scipy.special import logsumexp
 from ..core.registry import Registry
 from ..core.types import Key
 from ..manifolds import AbstractManifold, AbstractQuotient, Product
-from .kernel import AbstractHeatKernel, compare_separately
+from ..store.stored import stored
+from .certificate import Certificate
+from .kernel import AbstractHeatKernel, AbstractSolvedKernel
 
 Make = Callable[[AbstractManifold, Key | None], AbstractHeatKernel]
 """What makes a kernel of a part, with a key or without."""
@@ -41,6 +43,7 @@ def combine(
     return entry.made(manifold, make, key)
 
 
+@stored("ProductKernel")
 class ProductKernel(AbstractHeatKernel):
     """Independent Brownian motions on the factors: log p is the sum."""
 
@@ -49,7 +52,8 @@ class ProductKernel(AbstractHeatKernel):
 
     def log_prob_at(self, t, x, x0):
         parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
-        return sum(kernel.log_prob_at(t, part, part0) for kernel, part, part0 in parts)
+        each = [kernel.log_prob_at(t, part, part0) for kernel, part, part0 in parts]
+        return jnp.sum(jnp.stack(each))
 
     def score_at(self, t, x, x0):
         parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
@@ -62,12 +66,14 @@ class ProductKernel(AbstractHeatKernel):
         parts = zip(self.kernels, self.manifold.split(x0), keys, strict=True)
         return self.manifold.join(*(kernel.draw(t, part, k) for kernel, part, k in parts))
 
+    def join(self, x, y):
+        """Those of the factors."""
+        parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(y), strict=True)
+        return self.manifold.join(*(kernel.join(part, end) for kernel, part, end in parts))
+
     def latest(self):
         """The earliest of the factors."""
         return min(kernel.latest() for kernel in self.kernels)
-
-    def compare_at(self, t, x, sources):
-        return compare_separately(self, t, x, sources)
 
 
 @COMBINED.register(Product, components=lambda product: product.manifolds, factors=True)
@@ -79,6 +85,7 @@ def product_kernel(manifold: Product, make: Make, key: Key | None) -> ProductKer
     return ProductKernel(manifold, tuple(make(factor, k) for factor, k in parts))
 
 
+@stored("QuotientKernel", root="kernel")
 class QuotientKernel(AbstractHeatKernel):
     """Brownian motion on M/G is the shadow of the one on M: p is a sum over the group."""
 
@@ -98,14 +105,21 @@ class QuotientKernel(AbstractHeatKernel):
         """As on the cover."""
         return self.cover.latest()
 
-    @property
-    def certificate(self):
-        """The one of the cover, if its kernel was learned.
+    def solved(self) -> AbstractSolvedKernel | None:
+        """That of the cover.
 
         p is a sum of densities of the cover, so a bound on their relative errors bounds its own,
         and its residual is a weighted mean of theirs.
         """
-        return self.cover.certificate  # pyright: ignore
+        return self.cover.solved()
+
+    @property
+    def certificate(self) -> Certificate:
+        """The one of the cover, if its kernel was solved for."""
+        solved = self.solved()
+        if solved is None:
+            raise AttributeError(f"{self} was not solved for: it has no certificate.")
+        return solved.certificate
 
     def compare_at(self, t, x, sources):
         # All images of all sources at once: next to ties the cover knows differences best, and a

@@ -7,9 +7,12 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
+from ..store.stored import stored
+
 M = TypeVar("M")
 
 
+@stored("Fixed")
 class Fixed(eqx.Module):
     """Numbers inside a network that are not trained."""
 

@@ -19,6 +19,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..core.types import Key, Scalar
+from ..store.stored import stored
 from .fixed import everything, trainable
 from .optimizers import optimizer
 from .run import Run
@@ -75,6 +76,7 @@ class Judge(Protocol):
         ...
 
 
+@stored("History", arrays={"losses": jnp.asarray})  # before the first step there is none
 class History(eqx.Module):
     """What training saw at each validation."""
 

@@ -36,6 +36,7 @@ from ...core.types import Key, Scalar
 from ...heat.early.laws import FirstOrder
 from ...heat.equation import radial_terms
 from ...manifolds import AbstractSymmetricSpace
+from ...store.stored import stored
 from ...training.sets import SetNetwork, set_network
 from .base import AbstractSolution, in_window, remaining
 
@@ -76,6 +77,7 @@ class AbstractForm(eqx.Module):
         """The weight of the equation: errors count per unit of log t, less in the far tail."""
 
 
+@stored("Spreading")
 class Spreading(AbstractForm):
     """Brownian motion that never settles; exact as t -> 0."""
 
@@ -107,6 +109,7 @@ class Spreading(AbstractForm):
         return jnp.sqrt(t)
 
 
+@stored("Settling")
 class Settling(AbstractForm):
     """Brownian motion that becomes uniform on a compact space."""
 
@@ -176,6 +179,7 @@ def _items(manifold, y):
     return manifold.invariants(y), jnp.asarray(manifold.grouping(), y.dtype)
 
 
+@stored("RadialSolution")
 class RadialSolution(AbstractSolution):
     """A solution in kernel coordinates y, with one network for each window of time."""
 

@@ -150,12 +150,9 @@ class OfClouds(AbstractSetting):
         return solution.matching
 
 
-def _unordered(manifold: Any) -> bool:
-    """Whether kernel coordinates are unordered and more than the angles of a torus."""
-    return len(manifold.grouping()) > 1
-
-
-@_SETTINGS.register(AbstractSymmetricSpace, when=_unordered, covers=True)
+@_SETTINGS.register(
+    AbstractSymmetricSpace, when=lambda space: space.has_unordered_coordinates(), covers=True
+)
 class OfSets(AbstractSetting):
     """The powers S_k and A_k of unordered coordinates."""
 
