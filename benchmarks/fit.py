@@ -46,11 +46,11 @@ def training_speed(name, method):
     network = calor.Network().build(task, key=jr.key(2))
     field = kind(manifold, network)
     law = Times(scales.t_min, scales.t1)
-    loss = Batches(Denoising(law, kernel))
+    objective = Denoising(law, kernel)
     if flow:
-        loss = Batches(FlowMatching(law, kernel, Uniform(manifold)))
-    data = prepared.points, prepared.features
-    parameters, rest = trainable(field)
+        objective = FlowMatching(law, kernel, Uniform(manifold))
+    loss, first = Batches(objective, prepared.points, prepared.features), jnp.zeros((), int)
+    parameters, rest = trainable(field, lambda field: field.network)
     times = law.draw(jr.key(3), settings.batch)
     x = prepared.points[: settings.batch]
     empty = jnp.zeros((settings.batch, 0))
@@ -61,24 +61,26 @@ def training_speed(name, method):
         return jnp.mean(values * x)
 
     def full(parameters, key):
-        return loss(eqx.combine(parameters, rest), loss.draw(data, settings.batch, key))
+        examples = loss.draw(settings.batch, first, key)
+        return loss(eqx.combine(parameters, rest), examples, None)[0]
 
     backward, whole = jax.jit(jax.grad(bare)), jax.jit(jax.grad(full))
     transform = optimizer(settings)
     state = State(
-        jnp.zeros((), int),
+        first,
         *(jax.tree.map(jnp.copy, parameters) for _ in range(3)),
         jnp.zeros(1),
         transform.init(parameters),
         jnp.zeros(()),
-        jnp.zeros(()),
+        {"loss": jnp.zeros(())},
+        None,
     )
     once = jnp.asarray(1)
-    holder = [_advance(state, data, jr.key(4), rest, loss, settings, once)]
+    holder = [_advance(state, loss, None, jr.key(4), rest, settings, once)]
 
     def one_step():
-        holder[0] = _advance(holder[0], data, jr.key(5), rest, loss, settings, once)
-        return holder[0].running_loss
+        holder[0] = _advance(holder[0], loss, None, jr.key(5), rest, settings, once)
+        return holder[0].running["loss"]
 
     calls = {
         "step": one_step,

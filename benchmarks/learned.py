@@ -33,14 +33,12 @@ def kernels():
     }.items():
         solved = calor.heat_kernel(manifold, "pinn")
         cases[f"{name} learned"] = solved
-        recipe = calor.recipes.paper()
-        _, unravel = recipe._network(manifold, jr.key(0))
-        weights, _ = recipe._network(manifold, jr.key(0))
+        plan = calor.recipes.paper().plan(manifold)
         cases[f"{name} paper's size"] = calor.LearnedKernel(
             manifold,
-            recipe.law(manifold),
-            unravel(weights),
-            *recipe.interval(manifold),
+            plan.law,
+            plan.start(jr.key(0)),
+            *plan.interval,
             solved.certificate,
             "{}",
             None,
