@@ -123,10 +123,6 @@ class Bethe(AbstractMatching):
         """The beliefs."""
         return permanents.bethe(_logits(t, squared), self.iterations)[1]
 
-    def convergence(self, t: Scalar, squared: Matrix) -> Scalar:
-        """The largest change of a belief in the last iteration."""
-        return permanents.bethe(_logits(t, squared), self.iterations)[2]
-
 
 @stored("Learned")
 class Learned(AbstractMatching):
