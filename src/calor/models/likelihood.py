@@ -5,6 +5,7 @@ learned velocity.  The density is with respect to the Riemannian volume, and so 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -61,7 +62,7 @@ def follow(
         steps: of equal length, of the midpoint rule, instead of adaptive ones.
     """
 
-    def rate(tau, state, _):
+    def rate(tau: Any, state: tuple[Point, Scalar], _: Any) -> tuple[Tangent, Scalar]:
         place = manifold.project_at(state[0])
         frame = manifold.basis(place)
         if probes is not None:
