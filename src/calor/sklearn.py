@@ -112,7 +112,7 @@ class DiffusionDensity(DensityMixin, BaseEstimator):
         check_is_fitted(self)
         return np.asarray(self.model_.log_prob(X))
 
-    def score(  # pyright: ignore[reportIncompatibleMethodOverride] (the mixin has no value)
+    def score(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, X: Any, y: Any = None
     ) -> float:
         """The mean log-density of points."""

@@ -29,7 +29,7 @@ from .judges import HeldOutLikelihood, HeldOutLoss
 from .network import AbstractNetwork, Task
 from .objectives import AbstractObjective, squared_error
 from .prior import AbstractPrior
-from .specification import Choices, Kind
+from .specification import Choices, Kind, check_kernel
 from .times import Scales, Times, find_scales
 
 
@@ -52,10 +52,7 @@ def fit_model(
         key: a random key.
         run: the name of the work, and how it is shown and gone on with.
     """
-    if not isinstance(kernel, AbstractHeatKernel):
-        raise TypeError(
-            f"kernel must come from calor.heat_kernel or calor.solve, got {kernel!r:.80}."
-        )
+    check_kernel(kernel)
     manifold, family = kernel.manifold, family_of(kernel.manifold)
     network, field_class = choices.network_for(family, manifold), kind.field(family)
     network = field_class.network_of(network)

@@ -5,6 +5,7 @@ learned velocity.  The density is with respect to the Riemannian volume, and so 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -61,7 +62,7 @@ def follow(
         steps: of equal length, of the midpoint rule, instead of adaptive ones.
     """
 
-    def rate(tau, state, _):
+    def rate(tau: Any, state: tuple[Point, Scalar], _: Any) -> tuple[Tangent, Scalar]:
         return _rate(velocity, manifold, probes, tau, state[0])
 
     solver, controller = diffrax.Tsit5(), diffrax.PIDController(rtol=tolerance, atol=tolerance)

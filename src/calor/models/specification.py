@@ -21,6 +21,14 @@ from .times import Scales, Times
 _STOPS = (1.0, 5.0, 50.0, 1000.0)
 
 
+def check_kernel(kernel: object) -> None:
+    """Raise unless it is a heat kernel."""
+    if not isinstance(kernel, AbstractHeatKernel):
+        raise TypeError(
+            f"kernel must come from calor.heat_kernel or calor.solve, got {kernel!r:.80}."
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Choices:
     """How to fit a model; `calor.fit` explains it."""
