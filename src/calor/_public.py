@@ -18,6 +18,7 @@ from .heat.early.laws import ZerothOrder as ZerothOrder
 from .heat.equation import log_heat_residual as log_heat_residual
 from .heat.kernel import AbstractHeatKernel as HeatKernel
 from .heat.kernel import PoorKernelWarning as PoorKernelWarning
+from .heat.methods import method as method
 from .manifolds import SO3 as SO3
 from .manifolds import SPD as SPD
 from .manifolds import AbstractManifold as Manifold
@@ -40,10 +41,12 @@ from .models.diffusion import Diffusion as Diffusion
 from .models.diffusion import fit as fit
 from .models.fields import DenoisedScore as DenoisedScore
 from .models.fields import TangentScore as TangentScore
-from .models.fit import PriorWarning as PriorWarning
 from .models.flow import Flow as Flow
 from .models.flow import fit_flow as fit_flow
 from .models.network import Network as Network
+from .models.prior import PriorWarning as PriorWarning
+from .models.stacked import Stacked as Stacked
+from .models.stacked import stack as stack
 from .solvers import recipes as recipes
 from .solvers.choose import heat_kernel as heat_kernel
 from .solvers.solve import solve as solve

@@ -69,11 +69,9 @@ def _fit(options) -> int:
         show("starting JAX")
         import jax.random as jr
 
-        from .. import manifolds
         from ..data.forms import naming
-        from ..models import clouds as equivariant
         from ..models import diffusion, flow
-        from ..models import network as networks
+        from ..models.families import family_of
         from ..models.likelihood import EXACT_DIVERGENCE
         from ..solvers import choose as kernels
         from ..training import loop as training
@@ -86,8 +84,7 @@ def _fit(options) -> int:
         if len(points) < 10:
             raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
         run = flow.fit_flow if options.flow else diffusion.fit
-        is_cloud = isinstance(manifold, manifolds.PointCloud)
-        network = equivariant.CloudNetwork if is_cloud else networks.Network
+        network = family_of(manifold).network
         show(f"fitting {len(points)} points of {manifold}")
         with keeping(partial), naming(name_row):
             model = run(

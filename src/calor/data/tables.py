@@ -40,7 +40,7 @@ def read_points(
     """
     points, name_row = read_rows(path, manifold, euler=euler, degrees=degrees, array=array)
     with naming(name_row):
-        return np.asarray(doubled_points(manifold, points, "read_points", str(path)))
+        return np.asarray(doubled_points(manifold, points, str(path)))
 
 
 def read_rows(

@@ -137,6 +137,14 @@ class AbstractManifold(eqx.Module):
         """The sectional curvature, if it is the same everywhere: 1, 0 or -1."""
         return None
 
+    def coordinate_count(self) -> int:
+        """The number of kernel coordinates, which a symmetric space has; else zero."""
+        return 0
+
+    def has_unordered_coordinates(self) -> bool:
+        """Whether there are several kernel coordinates that come in no order, as eigenvalues do."""
+        return False
+
     def parts(self) -> int:
         """How many parts move like factors of a product, so that errors of log p add up."""
         return 1

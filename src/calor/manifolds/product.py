@@ -89,7 +89,7 @@ class Product(AbstractManifold):
         return safe_sqrt(jnp.sum(jnp.stack(self._each("dist_at", x, y)) ** 2))
 
     def inner_at(self, x, u, v):
-        return sum(self._each("inner_at", x, u, v))
+        return jnp.sum(jnp.stack(self._each("inner_at", x, u, v)))
 
     def project_at(self, x):
         return self.join(*self._each("project_at", x))

@@ -192,12 +192,16 @@ class Submanifold(AbstractCompactManifold):
         """Sum of the geodesic accelerations along a frame; Euclidean: mean curvature vector."""
         return jnp.sum(jax.vmap(lambda e: self.acceleration_at(x, e))(self.frame(x)), axis=0)
 
-    def orthonormal(self, x: Point) -> Float[Array, "d N"]:
+    def basis(self, x: Point) -> Float[Array, "d N"]:
         """An orthonormal basis of the tangent space, as rows; it jumps from point to point."""
-        basis = self._basis(x)
+        columns = self._columns(x)
         if self.metric is None:
-            return basis.T
-        return solve_lower(basis.T @ self.metric_at(x) @ basis, basis.T)
+            return columns.T
+        return solve_lower(columns.T @ self.metric_at(x) @ columns, columns.T)
+
+    def orthonormal(self, x: Point) -> Float[Array, "d N"]:
+        """Another name for `basis`."""
+        return self.basis(x)
 
     def scalar_curvature(self, x: Point) -> Scalar:
         """The scalar curvature R at x."""
@@ -267,7 +271,7 @@ class Submanifold(AbstractCompactManifold):
     @eqx.filter_jit
     def shoot_at(self, x, y):
         # Any bases of the two tangent spaces will do; `exp_at` projects its velocity anyway.
-        basis, end_basis = map(jax.lax.stop_gradient, (self._basis(x), self._basis(y)))
+        basis, end_basis = map(jax.lax.stop_gradient, (self._columns(x), self._columns(y)))
         miss = lambda coordinates: self.exp_at(x, basis @ coordinates) - y
 
         def solve(_, start):
@@ -291,8 +295,8 @@ class Submanifold(AbstractCompactManifold):
         gap = jax.lax.stop_gradient(self.exp_at(x, v) - y)
         return v, jnp.sqrt(self.inner_at(y, gap, gap))  # NaN stays NaN: a failure
 
-    def _basis(self, x):
-        """An orthonormal basis (columns) of the tangent space; it jumps from point to point."""
+    def _columns(self, x: Point) -> Float[Array, "N d"]:
+        """As `basis`, as columns that are orthonormal in flat space whatever the metric is."""
         if self.constraint is None:
             return jnp.eye(x.size, dtype=x.dtype)
         return _solvers.complement(self._jacobian(x))

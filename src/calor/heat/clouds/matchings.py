@@ -31,7 +31,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from ...core.types import Key, Scalar
+from ...core.types import Key, Point, Scalar, Tangent
+from ...manifolds import PointCloud
 from ...store.stored import stored
 from ...training.dense import Dense, dense
 from . import permanents
@@ -57,6 +58,10 @@ class AbstractMatching(eqx.Module):
     def posterior(self, t: Scalar, squared: Matrix, count: Scalar) -> Matrix:
         """P: the probability that point i of x was point j of x0."""
 
+    def join(self, manifold: PointCloud, x: Point, y: Point) -> Tangent:
+        """The velocity at x of the path to y: points go where they match best."""
+        return manifold.log_at(x, y)
+
 
 @stored("Labelled")
 class Labelled(AbstractMatching):
@@ -72,6 +77,10 @@ class Labelled(AbstractMatching):
     def posterior(self, t, squared, count):
         """The identity."""
         return jnp.eye(len(squared), dtype=squared.dtype)
+
+    def join(self, manifold, x, y):
+        """Points go to those in the same place of the list."""
+        return y - x
 
 
 @stored("Exact")
@@ -113,10 +122,6 @@ class Bethe(AbstractMatching):
     def posterior(self, t, squared, count):
         """The beliefs."""
         return permanents.bethe(_logits(t, squared), self.iterations)[1]
-
-    def convergence(self, t: Scalar, squared: Matrix) -> Scalar:
-        """The largest change of a belief in the last iteration."""
-        return permanents.bethe(_logits(t, squared), self.iterations)[2]
 
 
 @stored("Learned")

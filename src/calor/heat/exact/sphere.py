@@ -33,6 +33,7 @@ from ...core.types import Scalar
 from ...manifolds import Sphere
 from ...store.stored import stored
 from ..kernel import AbstractHeatKernel
+from ..methods import method
 from ._sphere_remainder import log_remainder
 from .chebyshev import ChebyshevTable, chebyshev_nodes
 from .radial import RadialSampler, concrete
@@ -46,6 +47,7 @@ _WIDTH = 0.4
 
 
 @stored("SphereKernel", derived=("radial", "sampler"))
+@method(Sphere, "exact")
 class SphereKernel(AbstractHeatKernel):
     """The heat kernel of S^n."""
 

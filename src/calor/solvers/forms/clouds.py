@@ -24,6 +24,7 @@ from ...heat.clouds.matchings import AbstractMatching, Learned
 from ...manifolds import PointCloud
 from ...store.stored import stored
 from ...training.dense import Dense, dense
+from ..draws import Exact
 from .base import AbstractSolution
 
 
@@ -42,6 +43,10 @@ class CloudSolution(AbstractSolution):
     def log_prob(self, t, x, x0):
         """log p."""
         return self.kernel.log_prob_at(t, x, x0)
+
+    def draws(self, phi, last):
+        """Those of the points by themselves."""
+        return Exact()
 
     def log_prob_and_score(self, t, x, x0):
         """The score is from the posterior over matchings."""

@@ -42,6 +42,7 @@ from ...core.types import Key, Point, Scalar
 from ...manifolds import Submanifold, calculus
 from ...store.stored import stored
 from ...training.sets import SetNetwork, set_network
+from ..draws import CorrectedWalk
 from .base import AbstractSolution, in_window
 
 
@@ -173,6 +174,14 @@ class PairSolution(AbstractSolution):
         """log p."""
         (network, c), ends = in_window(self.edges, (self.networks, self.constants), t)
         return self.form(network, c, t, x, x0, *ends) - c
+
+    def draws(self, phi, last):
+        """By random walks that are set right."""
+        return CorrectedWalk(self.manifold.width)
+
+    def settles(self):
+        """If the manifold is compact."""
+        return self.manifold.is_compact()
 
     def log_prob_and_score(self, t, x, x0):
         """By automatic differentiation."""
