@@ -18,13 +18,14 @@ from _measure import heading, milliseconds, write
 
 import calor
 from calor import datasets
-from calor.data.prepare import prepare
+from calor.data.prepare import Given, prepare
 from calor.manifolds.names import manifold_named
-from calor.models.fit import Batches, build_network
-from calor.models.flow import TangentVelocity
-from calor.models.objectives import Denoising, Matching
+from calor.models.fields import TangentVelocity
+from calor.models.fit import Batches
+from calor.models.network import Task
+from calor.models.objectives import Denoising, FlowMatching
 from calor.models.prior import Uniform
-from calor.models.times import TimeLaw, find_scales
+from calor.models.times import Times, find_scales
 from calor.training.fixed import trainable
 from calor.training.loop import State, _advance
 from calor.training.optimizers import optimizer
@@ -38,15 +39,16 @@ def training_speed(name, method):
     flow = method == FLOW
     kernel = calor.heat_kernel(manifold, "exact" if flow else method)
     points = jax.vmap(manifold.random_point)(jr.split(jr.key(0), 5000))
-    prepared = prepare(manifold, points, None, 0.1, jr.key(1), "benchmark")
-    scales = find_scales(manifold, prepared.points, 1e-5, None, "benchmark")
+    prepared = prepare(manifold, Given(points), key=jr.key(1))
+    scales = find_scales(kernel, prepared.points, t_min=1e-5)
     kind = TangentVelocity if flow else calor.TangentScore
-    network = build_network(calor.Network(), manifold, prepared, scales, kind, None, jr.key(2))
+    task = Task(manifold, prepared.points, scales, 0, outputs=kind.outputs(manifold))
+    network = calor.Network().build(task, key=jr.key(2))
     field = kind(manifold, network)
-    law = TimeLaw(scales.t_min, scales.t1)
+    law = Times(scales.t_min, scales.t1)
     loss = Batches(Denoising(law, kernel))
     if flow:
-        loss = Batches(Matching(law, manifold, Uniform(manifold)))
+        loss = Batches(FlowMatching(law, kernel, Uniform(manifold)))
     data = prepared.points, prepared.features
     parameters, rest = trainable(field)
     times = law.draw(jr.key(3), settings.batch)

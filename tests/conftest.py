@@ -1,6 +1,8 @@
-"""Fixtures shared by the tests: both precisions, and a training that is interrupted."""
+"""Fixtures shared by the tests: both precisions, compiled code, a training that is interrupted."""
 
+import gc
 import os
+from pathlib import Path
 
 import jax
 import jax.random as jr
@@ -11,6 +13,11 @@ from calor import recipes
 
 # Tests compile much and compute little: code that is less optimized is ready sooner.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# What one worker, or an earlier run, has compiled the others need not.
+COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
+jax.config.update("jax_compilation_cache_dir", str(COMPILED))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 # Cases that take ten seconds and more and have a quicker sibling, or that others imply: they run
@@ -115,6 +122,14 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.nodeid.endswith(SLOW):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_compiled_code():
+    """Let go of compiled code after each file: a worker would grow to several gigabytes."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(params=["float32", "float64"])

@@ -27,7 +27,7 @@ DATA = np.asarray(jax.vmap(SPHERE.random_point)(jr.split(jr.key(0), 60)))
 
 
 def points(data, manifold=SPHERE):
-    return np.asarray(calor.data.points.checked_points(manifold, data, "test"))
+    return np.asarray(calor.data.points.checked_points(manifold, data))
 
 
 def test_arrays_and_frames_are_points_of_the_sphere():

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import calor
-from calor.data import prepare as data
 from calor.data.molecules import molecule_space
 from calor.experiments import plane
 from calor.models import clouds as equivariant
-from calor.models.clouds import CloudNetwork, CloudScore, cloud_prior
-from calor.models.times import Scales, point_scale
+from calor.models.clouds import CloudNetwork, CloudScore, cloud_prior, point_scale
+from calor.models.network import Task
+from calor.models.times import Scales
 
 SMALL = CloudNetwork(8, 2)
 
@@ -23,10 +23,8 @@ def clouds_of(manifold, count, key):
 
 
 def score_of(manifold, clouds, conditions=0):
-    features = jnp.zeros((len(clouds), conditions))
-    prepared = data.Prepared(clouds, features, clouds, features, None, None)
-    scales = Scales(1e-3, 10.0, 0.1, 1.0)
-    return CloudScore(manifold, SMALL.start(manifold, prepared, scales, jr.key(1)))
+    task = Task(manifold, clouds, Scales(1e-3, 10.0, 0.1, 1.0), conditions)
+    return CloudScore(manifold, SMALL.build(task, key=jr.key(1)))
 
 
 @pytest.mark.parametrize("centred", [0, 3])
@@ -38,11 +36,8 @@ def test_the_score_turns_and_is_relabeled_with_the_cloud(double, centred):
         network = CloudNetwork(8, 2, space=3)
         clouds = clouds_of(manifold, 20, jr.key(0))
         both = jnp.concatenate([clouds, clouds * jnp.array([-1.0, -1, -1, 1, 1])])
-        empty = jnp.zeros((40, 0))
-        prepared = data.Prepared(both, empty, both, empty, None, None)
-        scales = Scales(1e-3, 10.0, 0.1, 1.0)
-        started = network.start(manifold, prepared, scales, jr.key(1))
-        field = eqx.filter_jit(CloudScore(manifold, started))
+        task = Task(manifold, both, Scales(1e-3, 10.0, 0.1, 1.0), 0)
+        field = eqx.filter_jit(CloudScore(manifold, network.build(task, key=jr.key(1))))
     x = manifold.random_point(jr.key(3))
     t, none = jnp.asarray(0.2), jnp.zeros(0)
     turn, _ = jnp.linalg.qr(jr.normal(jr.key(4), (3, 3)))

@@ -13,6 +13,7 @@ import pytest
 import calor
 from calor import cli
 from calor.experiments import earth, rotations
+from calor.models.network import field_network
 from calor.models.times import find_scales
 from calor.training import loop as training
 from calor.training.fixed import trainable
@@ -197,7 +198,8 @@ def test_the_learning_rate_rises_and_decays():
 def test_only_the_network_is_trained():
     group = np.stack([np.eye(3), np.diag([-1.0, -1, 1])])
     quotient = calor.Quotient(SPHERE, group)
-    network = SMALL.build(jr.key(2), jr.normal(jr.key(0), (9, 3)), (0.1, 1.0), (1e-3, 1.0), 0, 3)
+    places = jr.normal(jr.key(0), (9, 3))
+    network = field_network(SMALL, places, (0.1, 1.0), (1e-3, 1.0), 0, 3, key=jr.key(2))
     trained, rest = trainable(calor.TangentScore(quotient, network))
     assert not jax.tree.leaves(trained.manifold)
     assert trained.network.frequencies.value is None
@@ -208,13 +210,13 @@ def test_only_the_network_is_trained():
 def test_scales_follow_the_data_in_many_dimensions():
     for manifold in (calor.Euclidean(50), calor.Sphere(30), calor.Torus(10)):
         points = jax.vmap(manifold.random_point)(jr.split(jr.key(0), 300))
-        scales = find_scales(manifold, points, None, None, "fit")
+        scales = find_scales(calor.heat_kernel(manifold, "short-time"), points)
         assert scales.t_min <= scales.t1 / 100
         assert (
             2 * manifold.dim * scales.t_min < 2 * manifold.dim
         )  # noise below the size of the data
     small = 1e-4 * jr.normal(jr.key(1), (300, 2))
-    assert find_scales(calor.Euclidean(2), small, None, None, "fit").t_min < 1e-9
+    assert find_scales(calor.heat_kernel(calor.Euclidean(2)), small).t_min < 1e-9
 
 
 def test_nothing_is_compiled_after_the_first_step(monkeypatch):

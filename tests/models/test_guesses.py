@@ -119,8 +119,9 @@ def test_held_out_rows_are_told_what_all_others_predict(given):
     numbers = RNG.normal(size=(40, 1))
     validation = (values[:10], numbers[:10]) if given else 0.25
     rest = slice(10, None) if given else slice(None)
-    prepared = data.prepare(manifold, values[rest], numbers[rest], validation, jr.key(0), "fit")
-    found, law = guesses.find_gaussian(None, manifold, prepared, "fit")
+    came = data.Given(values[rest], numbers[rest], validation=validation)
+    prepared = data.prepare(manifold, came, key=jr.key(0))
+    found, law = guesses.find_gaussian(None, manifold, prepared)
     assert law.scaled
     assert found.encoder.regression.rows.shape == (30 if given else 40, 1)
     told = np.asarray(found.held_features)
@@ -133,10 +134,11 @@ def test_held_out_rows_are_told_what_all_others_predict(given):
 
 def test_matrices_that_are_not_centred_have_no_gaussian_around_the_identity():
     manifold = calor.SPD(2)
-    prepared = data.prepare(manifold, 9 * matrices(40, 2), None, 0.1, jr.key(0), "fit", False)
-    assert guesses.find_gaussian(None, manifold, prepared, "fit")[1] is None
+    given = data.Given(9 * matrices(40, 2))
+    prepared = data.prepare(manifold, given, key=jr.key(0), centred=False)
+    assert guesses.find_gaussian(None, manifold, prepared)[1] is None
     with pytest.raises(ValueError, match="without conditions needs centred=True"):
-        guesses.find_gaussian(True, manifold, prepared, "fit")
+        guesses.find_gaussian(True, manifold, prepared)
 
 
 def test_prior_survives_a_file():
@@ -254,10 +256,9 @@ def test_a_guess_is_as_wide_as_groups_differ(condition):
         values = _rivals.metrics.matrix_function(_rivals.from_vectors(logs, 2), np.exp)
         rest = given[condition], (values[:2], None if condition == "none" else given[condition][:2])
         validation = values[:2] if condition == "none" else rest[1]
-        prepared = data.prepare(
-            calor.SPD(2), values, rest[0], validation, jr.key(0), "fit", groups=groups
-        )
-        _, law = guesses.find_gaussian(None, calor.SPD(2), prepared, "fit")
+        came = data.Given(values, rest[0], groups, validation)
+        prepared = data.prepare(calor.SPD(2), came, key=jr.key(0))
+        _, law = guesses.find_gaussian(None, calor.SPD(2), prepared)
         widths.append(float(jnp.mean(law.variances)))
     # A new group is off by its own shift and by that of the mean of the five others.
     expected = 0.4**2 * (1 + 1 / 5) + 0.05**2
@@ -276,16 +277,17 @@ def test_groups_are_not_split():
         assert len(data.split_groups(jr.key(seed), sizes, 0.99)[0]) > 0
     train, held = data.split(jr.key(0), 40, 0.1)
     assert (len(train), len(held)) == (36, 4)
+    points = np.arange(50.0)[:, None]
     prepared = data.prepare(
-        calor.Euclidean(1), np.arange(50.0)[:, None], None, 0.2, jr.key(1), "fit", groups=names
+        calor.Euclidean(1), data.Given(points, groups=names, validation=0.2), key=jr.key(1)
     )
     together = names[np.asarray(prepared.held_out[:, 0], int)]
     assert len(set(together)) == 1
     assert len(together) == 10
-    labels, points = np.where(names == "u", "b", "a"), np.arange(50.0)[:, None]
-    given = points, labels, 0.2, jr.key(int(np.argmax(put_aside(names, "u")))), "fit"
+    given = data.Given(points, np.where(names == "u", "b", "a"), names, 0.2)
+    key = jr.key(int(np.argmax(put_aside(names, "u"))))
     with pytest.warns(UserWarning, match="label 'b' occurs only among the points that are put"):
-        data.prepare(calor.Euclidean(1), *given, groups=names)
+        data.prepare(calor.Euclidean(1), given, key=key)
 
 
 def put_aside(names, group):

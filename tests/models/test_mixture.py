@@ -11,6 +11,7 @@ import calor
 from calor.manifolds.names import manifold_named
 from calor.models.fields import guessed
 from calor.models.guesses.mixture import Mixture, fit_mixture
+from calor.models.network import field_network
 
 CENTRES = jnp.array([[0.0, 0.0], [2.0, 1.0], [-1.0, 3.0]])
 TIMES = jnp.array([0.1, 0.02, 0.3])
@@ -76,9 +77,8 @@ def test_the_guess_is_added_to_the_network_and_knows_the_group():
     so3, x0, none = calor.SO3(), jnp.array([0.5, 0.5, -0.5, 0.5]), jnp.zeros(0)
     guess = Mixture(so3.embedding(x0)[None], jnp.full(1, 0.01), jnp.zeros(1), 3)
     # Untrained, the network gives almost nothing: the guess alone is near the truth.
-    network = calor.Network(16, 1, 4).build(
-        jr.key(2), jr.normal(jr.key(0), (9, 10)), (0.1, 1.0), (1e-3, 1.0), 3, 3
-    )
+    size, places = calor.Network(16, 1, 4), jr.normal(jr.key(0), (9, 10))
+    network = field_network(size, places, (0.1, 1.0), (1e-3, 1.0), 3, 3, key=jr.key(2))
     score = jax.jit(lambda x: calor.TangentScore(so3, network, guess)(jnp.asarray(0.01), x, none))
     kernel = calor.heat_kernel(so3)
     x = kernel.sample(0.02, x0, key=jr.key(1))

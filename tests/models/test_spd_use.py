@@ -12,8 +12,8 @@ from calor.data import prepare as data
 from calor.experiments import rivals as _rivals
 from calor.heat.equation import radial_terms
 from calor.manifolds._matrices import symmetric_sqrt
-from calor.models import fit as fitting
 from calor.models.network import Network
+from calor.models.prior import find_prior
 from calor.models.times import find_scales
 from calor.training.settings import Training
 from matrices import matrices, random_rotation
@@ -87,16 +87,16 @@ def test_wide_data_ask_for_more_centres_where_the_kernel_ends_early():
         lambda v: manifold.exp(manifold.origin(), manifold.tangent(manifold.origin(), v))
     )
     points = points(2 * jr.normal(jr.key(0), (30, 5)))
-    scales = find_scales(manifold, points, None, None, "fit", kernel)
-    assert scales.t1 == 0.5 < scales.wanted
+    scales = find_scales(kernel, points)
+    assert scales.t1 == 0.5 < scales.t1_asked
     with pytest.warns(calor.PriorWarning, match=r"up to t1 = 0\.5 only.*centres=64"):
-        fitting.make_prior(kernel, points, scales.t1, 1, jr.key(0), "fit", scales.wanted)
+        find_prior(kernel, points, scales, 1, jr.key(0))
 
 
 def test_matrices_at_the_door():
     manifold = calor.SPD(3)
     good = matrices(4, 3)
-    check = lambda values, **more: data.checked_points(manifold, values, "fit", **more)
+    check = lambda values, **more: data.checked_points(manifold, values, **more)
     off = good.copy()
     off[0, 0, 1] += 1e-7
     found = np.asarray(check(off))

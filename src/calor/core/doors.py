@@ -2,13 +2,16 @@
 
 import contextvars
 import functools
+import sys
+import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("inside a door", default=False)
+# The name of the outermost door.
+_inside: contextvars.ContextVar[str] = contextvars.ContextVar("inside a door", default="")
 
 
 def door(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -25,7 +28,7 @@ def door(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def entered(*args: P.args, **kwargs: P.kwargs) -> R:
             if _inside.get():
                 return function(*args, **kwargs)
-            token = _inside.set(True)
+            token = _inside.set(name)
             try:
                 return function(*args, **kwargs)
             except (ValueError, TypeError) as error:
@@ -39,3 +42,17 @@ def door(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return entered
 
     return wrapped
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """A warning that begins with the name of the outermost door, at the line that entered it."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and _is_ours(frame.f_globals):
+        level, frame = level + 1, frame.f_back
+    name = _inside.get()
+    warnings.warn(f"{name}: {message}" if name else message, category, stacklevel=level)
+
+
+def _is_ours(names: dict) -> bool:
+    """Whether a frame is one of calor, or of what calls its methods."""
+    return str(names.get("__name__", "")).partition(".")[0] in ("calor", "equinox")

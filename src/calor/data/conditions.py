@@ -9,7 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..store.stored import stored
 
+
+def followed(encoded: Float[Array, "n c"], told: Array | np.ndarray) -> Float[Array, "n f"]:
+    """Features: what conditions were encoded as, followed by what they tell of the data."""
+    return jnp.concatenate([encoded, jnp.asarray(told, encoded.dtype)], axis=1)
+
+
+@stored("Condition")
 class Condition(eqx.Module):
     """How conditions become numbers of order one, followed by what they predict of the data.
 
@@ -23,62 +31,60 @@ class Condition(eqx.Module):
     regression: Callable[[Array], Array] | None = None
     """What features predict of the data, a module of its own: it is kept in files too."""
 
-    def __call__(self, values: Any, count: int | None, owner: str) -> Float[Array, "n c"]:
-        """The numbers for `count` conditions, or for one that is shared by all."""
-        features = self._encoded(values, owner)
+    def __call__(self, values: Any, count: int) -> Float[Array, "n c"]:
+        """The features for `count` conditions, or for one that is shared by all."""
+        features = self._encoded(values)
         if self.regression is not None:
-            predicted = jax.jit(jax.vmap(self.regression))(features)
-            features = jnp.concatenate([features, predicted], axis=1)
-        return _shared(features, count, owner)
+            features = followed(features, jax.jit(jax.vmap(self.regression))(features))
+        return _shared(features, count)
 
-    def _encoded(self, values, owner):
+    def _encoded(self, values: Any) -> Float[Array, "n c"]:
         if self.middle is None or self.spread is None:
-            return self._one_hot(values, owner)
-        array = _numbers(values, owner)
+            return self._one_hot(values)
+        array = _numbers(values)
         size = len(self.middle)
         if array.ndim == 0 or (array.ndim == 1 and size > 1):
             array = array.reshape(1, -1)
         array = array.reshape(len(array), -1)
         if array.shape[1] != size:
             raise ValueError(
-                f"{owner}: condition must have {size} numbers for each point, got an array of "
+                f"condition must have {size} numbers for each point, got an array of "
                 f"shape {array.shape}."
             )
         return jnp.arcsinh((array - self.middle) / self.spread)
 
-    def _one_hot(self, values, owner):
+    def _one_hot(self, values: Any) -> Float[Array, "n c"]:
         given = np.atleast_1d(_plain(values))
         places = {label: place for place, label in enumerate(self.labels)}
         unknown = [value for value in given.ravel().tolist() if value not in places]
         if unknown or given.ndim != 1:
             known = ", ".join(repr(label) for label in self.labels[:20])
             raise ValueError(
-                f"{owner}: condition must be one of the labels of the training data ({known}), "
+                f"condition must be one of the labels of the training data ({known}), "
                 f"got {unknown[0] if unknown else given.shape!r}."
             )
         index = jnp.asarray([places[value] for value in given.tolist()])
         return jax.nn.one_hot(index, len(self.labels))
 
 
-def learn_condition(values: Any, owner: str) -> Condition:
+def learn_condition(values: Any) -> Condition:
     """The encoding of the conditions of training data: real numbers, or labels."""
     given = _plain(values)
     if given.ndim == 0:
-        raise ValueError(f"{owner}: condition must have one row for each point, got {given!r}.")
+        raise ValueError(f"condition must have one row for each point, got {given!r}.")
     if given.dtype.kind in "iuUb":
         if given.ndim != 1:
             raise ValueError(
-                f"{owner}: labels must be one for each point, got an array of shape {given.shape}; "
+                f"labels must be one for each point, got an array of shape {given.shape}; "
                 "convert numbers that are no labels to float."
             )
         labels = np.unique(given).tolist()
         if len(labels) > 1000:
             raise ValueError(
-                f"{owner}: {len(labels)} different labels; convert numbers that are no labels to "
-                "float."
+                f"{len(labels)} different labels; convert numbers that are no labels to float."
             )
         return Condition(None, None, tuple(labels))
-    array = _numbers(given, owner)
+    array = _numbers(given)
     array = array.reshape(len(array), -1)
     low, middle, high = jnp.quantile(array, jnp.asarray([0.16, 0.5, 0.84]), axis=0)
     spread, deviation = (high - low) / 2, jnp.std(array, axis=0)
@@ -86,7 +92,7 @@ def learn_condition(values: Any, owner: str) -> Condition:
     return Condition(middle, spread, ())
 
 
-def _plain(values):
+def _plain(values: Any) -> np.ndarray:
     """An array of numbers or of strings, from lists, data frames and their like."""
     array = np.asarray(values)
     if array.dtype == object:
@@ -94,22 +100,21 @@ def _plain(values):
     return array.astype(str) if array.dtype.kind == "S" else array
 
 
-def _numbers(values, owner):
+def _numbers(values: Any) -> Array:
     array = _plain(values)
     if array.dtype.kind not in "fiub" or not np.all(np.isfinite(array)):
         raise ValueError(
-            f"{owner}: condition must be finite numbers or labels, got {array.dtype} with "
+            f"condition must be finite numbers or labels, got {array.dtype} with "
             "NaN, infinite or other entries."
         )
     return jnp.asarray(array, jnp.result_type(float))
 
 
-def _shared(features, count, owner):
-    if count is None or len(features) == count:
+def _shared(features: Float[Array, "m c"], count: int) -> Float[Array, "n c"]:
+    if len(features) == count:
         return features
     if len(features) == 1:
         return jnp.broadcast_to(features, (count, features.shape[1]))
     raise ValueError(
-        f"{owner}: got {len(features)} conditions for {count} points; give one for each, or one "
-        "for all."
+        f"got {len(features)} conditions for {count} points; give one for each, or one for all."
     )

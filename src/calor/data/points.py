@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..core.types import Point, Points
 from ..manifolds import AbstractManifold
 from ..manifolds.base import TOLERANCE
-from .tables import as_array
+from .forms import BadRow, as_array
 
 # How far rounding to single precision may move a point.
 _ROUNDING = 0.05
@@ -19,7 +20,6 @@ _ROUNDING = 0.05
 def checked_points(
     manifold: AbstractManifold,
     data: Any,
-    owner: str,
     name: str = "data",
     at_least: int = 1,
     centre: np.ndarray | None = None,
@@ -29,24 +29,31 @@ def checked_points(
     Args:
         manifold: where the points are.
         data: an array, a data frame, or rotations of scipy.
-        owner: the public function that is called, for messages.
         name: of the argument, for messages.
         at_least: how many points there must be.
         centre: the point that an isometry takes to the origin, if the points are to be moved.
     """
-    array = _rows(manifold, data, owner, name, at_least)
-    if not manifold.moves_to_origin():
-        return _on_manifold(manifold, jnp.asarray(array, jnp.result_type(float)), owner, name)
-    return moved(manifold, _doubles(manifold, array, owner, name), centre, owner, name)
+    if manifold.moves_to_origin():
+        return moved(manifold, doubled_points(manifold, data, name, at_least), centre, name)
+    array = _rows(manifold, data, name, at_least)
+    return _on_manifold(manifold, jnp.asarray(array, jnp.result_type(float)), name)
 
 
-def _doubles(manifold, array, owner, name):
-    """The points in double precision: those that share a bad condition have a good one later."""
+def doubled_points(
+    manifold: AbstractManifold, data: Any, name: str, at_least: int = 1
+) -> Float[np.ndarray, "n ..."]:
+    """The points in double precision, before anything is moved.
+
+    Those that share a bad condition have a good one later.
+    """
+    array = _rows(manifold, data, name, at_least)
     with jax.enable_x64(True):
-        return np.asarray(_on_manifold(manifold, jnp.asarray(array, jnp.float64), owner, name))
+        return np.asarray(_on_manifold(manifold, jnp.asarray(array, jnp.float64), name))
 
 
-def moved(manifold, points, centre, owner, name):
+def moved(
+    manifold: AbstractManifold, points: Points, centre: np.ndarray | None, name: str
+) -> Float[Array, "n ..."]:
     """Points in working precision, as seen from the centre."""
     with jax.enable_x64(True):
         inside = jnp.asarray(points)
@@ -58,7 +65,7 @@ def moved(manifold, points, centre, owner, name):
     if not np.all(off <= _ROUNDING):
         row = int(np.argmax(~(off <= _ROUNDING)))
         raise ValueError(
-            f"{owner}: {name}[{row}] is nearly singular: rounding to {rounded.dtype} moves it by "
+            f"{name}[{row}] is nearly singular: rounding to {rounded.dtype} moves it by "
             f"{off[row]:.2g} in the metric. Add a multiple of the identity, leave out channels "
             "that depend on others, or call jax.config.update('jax_enable_x64', True) first."
         )
@@ -66,29 +73,31 @@ def moved(manifold, points, centre, owner, name):
 
 
 def uncentred(
-    manifold: AbstractManifold, points: Float[Array, "n ..."], centre: np.ndarray
+    manifold: AbstractManifold, points: Float[Array, "n ..."], centre: np.ndarray | None
 ) -> Float[Array, "n ..."]:
-    """Points around the origin moved back to the centre."""
+    """Points around the origin moved back to the centre, if there is one."""
+    if centre is None:
+        return points
     with jax.enable_x64(True):
         inside = jnp.asarray(np.asarray(points, np.float64))
         found = np.asarray(_uncentred(manifold, inside, jnp.asarray(centre)))
     return _projected(manifold, jnp.asarray(found, points.dtype))
 
 
-def _rows(manifold, data, owner, name, at_least):
+def _rows(manifold: AbstractManifold, data: Any, name: str, at_least: int) -> np.ndarray:
     """An array of finite real numbers of the right shape."""
     try:
         data = as_array(data, manifold)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{owner}: {name}: {error}") from error
+        raise type(error)(f"{name}: {error}") from error
     try:
         array = np.asarray(data)
     except Exception as error:
-        raise TypeError(f"{owner}: {name} must be an array, got {type(data).__name__}.") from error
+        raise TypeError(f"{name} must be an array, got {type(data).__name__}.") from error
     if array.dtype.kind not in "fiub":
         hint = " Take its real part, if its imaginary part is rounding." * (array.dtype.kind == "c")
         raise TypeError(
-            f"{owner}: {name} must be an array of real numbers, got {array.dtype} "
+            f"{name} must be an array of real numbers, got {array.dtype} "
             f"({type(data).__name__}).{hint}"
         )
     if array.shape == manifold.shape:
@@ -96,41 +105,44 @@ def _rows(manifold, data, owner, name, at_least):
     if array.ndim != 1 + len(manifold.shape) or array.shape[1:] != manifold.shape:
         expected = ("n", *manifold.shape)
         raise ValueError(
-            f"{owner}: {name} must have shape ({', '.join(map(str, expected))}) for {manifold}, "
+            f"{name} must have shape ({', '.join(map(str, expected))}) for {manifold}, "
             f"got {array.shape}."
         )
     if len(array) < at_least:
-        raise ValueError(f"{owner}: {name} must have at least {at_least} rows, got {len(array)}.")
+        raise ValueError(f"{name} must have at least {at_least} rows, got {len(array)}.")
     bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(
-            f"{owner}: {name} has NaN or infinite entries in {int(bad.sum())} rows, the first is "
-            f"row {row}; clean the data first."
+        raise BadRow(
+            row,
+            "NaN or infinite",
+            f"{name} has NaN or infinite entries in {int(bad.sum())} rows, the first is "
+            f"row {row}; clean the data first.",
         )
     return array
 
 
-def _on_manifold(manifold, points, owner, name):
+def _on_manifold(manifold: AbstractManifold, points: Array, name: str) -> Array:
     """The nearest points of the manifold; an error names the first that is not near."""
     offsets = np.asarray(_offsets(manifold, points))
     if not np.all(offsets <= TOLERANCE):
         row = int(np.argmax(~(offsets <= TOLERANCE)))
+        reason = f"not a point of {manifold}, {offsets[row]:.3g} away from it"
         try:
             manifold.check_point(points[row], f"{name}[{row}]")
         except ValueError as error:
-            raise ValueError(f"{owner}: {error}") from error
-        raise ValueError(f"{owner}: {name}[{row}] is not on {manifold}.")
+            raise BadRow(row, reason, str(error)) from error
+        raise BadRow(row, reason, f"{name}[{row}] is not on {manifold}.")
     return _projected(manifold, points)
 
 
 @eqx.filter_jit
-def _offsets(manifold, points):
+def _offsets(manifold: AbstractManifold, points: Float[Array, "n ..."]) -> Float[Array, " n"]:
     return jax.vmap(manifold.offset_at)(points)
 
 
 @eqx.filter_jit
-def _projected(manifold, points):
+def _projected(manifold: AbstractManifold, points: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
     return jax.vmap(manifold.project_at)(points)
 
 
@@ -141,15 +153,14 @@ def embedded(manifold: AbstractManifold, points: Float[Array, "n ..."]) -> Float
 
 
 @eqx.filter_jit
-def _centred(manifold, points, centre):
+def _centred(
+    manifold: AbstractManifold, points: Float[Array, "n ..."], centre: Point
+) -> Float[Array, "n ..."]:
     return jax.vmap(lambda x: manifold.to_origin(x, centre))(points)
 
 
 @eqx.filter_jit
-def _uncentred(manifold, points, centre):
+def _uncentred(
+    manifold: AbstractManifold, points: Float[Array, "n ..."], centre: Point
+) -> Float[Array, "n ..."]:
     return jax.vmap(lambda x: manifold.from_origin(x, centre))(points)
-
-
-def doubled_points(manifold, data, owner, name, at_least=1):
-    """The same in double precision, before anything is moved."""
-    return _doubles(manifold, _rows(manifold, data, owner, name, at_least), owner, name)

@@ -1,7 +1,6 @@
 """Data at the door: checked once, with the number of the row that is wrong, then trusted."""
 
 import dataclasses
-import warnings
 from typing import Any
 
 import equinox as eqx
@@ -11,11 +10,26 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..core.doors import warn
 from ..core.types import Key
 from ..manifolds import AbstractManifold
 from ..manifolds.means import frechet_mean
 from .conditions import Condition, learn_condition
 from .points import checked_points, doubled_points, moved
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """Data as they came."""
+
+    points: Any
+    """Points of a manifold, as an array, a data frame, or rotations of scipy."""
+    condition: Any = None
+    """Numbers or labels that come with each point."""
+    groups: Any = None
+    """Names of what points belong to."""
+    validation: Any = 0.1
+    """The fraction to put aside; or points; or a pair of points and conditions."""
 
 
 def split(key: Key, count: int, fraction: float) -> tuple[np.ndarray, np.ndarray]:
@@ -54,126 +68,135 @@ class Prepared(eqx.Module):
     features: Float[Array, "n c"]
     held_out: Float[Array, "m ..."]
     held_features: Float[Array, "m c"]
-    encoder: Condition | None
-    centre: np.ndarray | None
+    encoder: Condition | None = None
+    centre: np.ndarray | None = None
     groups: Int[np.ndarray, " n"] | None = None
     """The number of the group of each point, if they were given."""
     held_groups: Int[np.ndarray, " m"] | None = None
-    taken: bool = eqx.field(static=True, default=False)
+    held_out_is_ours: bool = eqx.field(static=True, default=False)
     """Whether the validation part was taken from the data, not given by itself."""
 
 
 def prepare(
-    manifold: AbstractManifold,
-    data: Any,
-    condition: Any,
-    validation: Any,
-    key: Key,
-    owner: str,
-    centre: bool = True,
-    groups: Any = None,
+    manifold: AbstractManifold, given: Given, *, key: Key, centred: bool = True
 ) -> Prepared:
     """Check the data once, encode the conditions, and put a validation part aside.
 
     Groups of points stay together: they are in the training part or in the validation part.
 
     Where isometries take any point to the origin, the Frechet mean of the training part is taken
-    there: densities do not change, and a network sees points near the origin.
+    there, if `centred`: densities do not change, and a network sees points near the origin.
     """
-    moves = centre and manifold.moves_to_origin()
+    moves = centred and manifold.moves_to_origin()
     check: Any = doubled_points if moves else checked_points
-    points = check(manifold, data, owner, "data", at_least=2)
-    encoder = None
-    features = jnp.zeros((len(points), 0))
-    if condition is not None:
-        encoder = learn_condition(condition, owner)
-        if len(np.asarray(condition)) != len(points):
-            raise ValueError(
-                f"{owner}: got {len(np.asarray(condition))} conditions for {len(points)} points."
-            )
-        features = encoder(condition, len(points), owner)
-    numbers = None if groups is None else _numbered(groups, len(points), owner)
-    if isinstance(validation, int | float | np.number):
-        if not 0 < validation < 1:
-            raise ValueError(
-                f"{owner}: validation must be a fraction between 0 and 1, or points, got "
-                f"{validation!r}."
-            )
-        together = None, None
-        if numbers is None:
-            first, second = split(key, len(points), float(validation))
-        else:
-            first, second = split_groups(key, _several(numbers, groups, owner), float(validation))
-            together = numbers[first], numbers[second]
-        _check_labels(encoder, features[first], features[second], owner)
-        parts = points[first], features[first], points[second], features[second]
-        prepared = Prepared(*parts, encoder, None, *together, taken=True)
-        return _around_mean(manifold, prepared, moves, owner)
-    held_condition = None
+    points = check(manifold, given.points, "data", at_least=2)
+    encoder = None if given.condition is None else learn_condition(given.condition)
+    if given.condition is not None and len(np.asarray(given.condition)) != len(points):
+        raise ValueError(
+            f"got {len(np.asarray(given.condition))} conditions for {len(points)} points."
+        )
+    whole = Prepared(
+        points=points,
+        features=_encoded(encoder, given.condition, len(points)),
+        held_out=points[:0],
+        held_features=jnp.zeros((0, 0)),
+        encoder=encoder,
+        groups=None if given.groups is None else _numbered(given.groups, len(points)),
+    )
+    if isinstance(given.validation, int | float | np.number):
+        prepared = _put_aside(whole, float(given.validation), given.groups, key)
+    else:
+        held_out, condition = _by_itself(given.validation)
+        held_out = check(manifold, held_out, "validation")
+        if encoder is not None and condition is None:
+            raise ValueError("with conditions, validation must be a pair (points, conditions).")
+        features = _encoded(encoder, condition, len(held_out))
+        prepared = dataclasses.replace(whole, held_out=held_out, held_features=features)
+    return _around_mean(manifold, prepared) if moves else prepared
+
+
+def _encoded(encoder: Condition | None, condition: Any, count: int) -> Float[Array, "n c"]:
+    return jnp.zeros((count, 0)) if encoder is None else encoder(condition, count)
+
+
+def _by_itself(validation: Any) -> tuple[Any, Any]:
+    """Points and conditions that were given for validation."""
     if isinstance(validation, tuple) and len(validation) == 2:
-        validation, held_condition = validation
-    held = check(manifold, validation, owner, "validation")
-    held_features = jnp.zeros((len(held), 0))
-    if encoder is not None:
-        if held_condition is None:
-            raise ValueError(
-                f"{owner}: with conditions, validation must be a pair (points, conditions)."
-            )
-        held_features = encoder(held_condition, len(held), owner)
-    parts = points, features, held, held_features
-    return _around_mean(manifold, Prepared(*parts, encoder, None, numbers), moves, owner)
+        return validation
+    return validation, None
 
 
-def _numbered(groups, count, owner):
+def _put_aside(whole: Prepared, fraction: float, names: Any, key: Key) -> Prepared:
+    """The data with a fraction of them taken as the validation part."""
+    if not 0 < fraction < 1:
+        raise ValueError(
+            f"validation must be a fraction between 0 and 1, or points, got {fraction!r}."
+        )
+    if whole.groups is None:
+        first, second = split(key, len(whole.points), fraction)
+    else:
+        first, second = split_groups(key, _several(whole.groups, names), fraction)
+    features, held = whole.features[first], whole.features[second]
+    _check_labels(whole.encoder, features, held)
+    return Prepared(
+        points=whole.points[first],
+        features=features,
+        held_out=whole.points[second],
+        held_features=held,
+        encoder=whole.encoder,
+        groups=None if whole.groups is None else whole.groups[first],
+        held_groups=None if whole.groups is None else whole.groups[second],
+        held_out_is_ours=True,
+    )
+
+
+def _numbered(groups: Any, count: int) -> Int[np.ndarray, " n"]:
     """Groups as numbers from zero."""
     try:
         values = np.asarray(groups)
         if values.dtype == object:
             values = np.asarray(values.tolist())
     except ValueError as error:
-        raise ValueError(f"{owner}: groups must be one name for each point: {error}") from error
+        raise ValueError(f"groups must be one name for each point: {error}") from error
     if values.ndim != 1 or len(values) != count or values.dtype.kind not in "iufbUS":
         raise ValueError(
-            f"{owner}: groups must name one group for each of the {count} points, by numbers or "
+            f"groups must name one group for each of the {count} points, by numbers or "
             f"strings, got an array of {values.dtype} of shape {values.shape}."
         )
     if values.dtype.kind == "f" and np.isnan(values).any():
-        raise ValueError(f"{owner}: groups has NaN in row {int(np.argmax(np.isnan(values)))}.")
+        raise ValueError(f"groups has NaN in row {int(np.argmax(np.isnan(values)))}.")
     return np.unique(values, return_inverse=True)[1]
 
 
-def _several(numbers, groups, owner):
+def _several(numbers: Int[np.ndarray, " n"], names: Any) -> Int[np.ndarray, " n"]:
     """The numbers of groups, if there is one to put aside and one to learn from."""
     if np.max(numbers) == 0:
         raise ValueError(
-            f"{owner}: all points are of one group, {np.ravel(groups)[0]}; at least two are needed "
+            f"all points are of one group, {np.ravel(names)[0]}; at least two are needed "
             "to put one aside. Leave groups out, or give validation points of their own."
         )
     return numbers
 
 
-def _check_labels(encoder, features, held, owner):
+def _check_labels(
+    encoder: Condition | None, features: Float[Array, "n c"], held: Float[Array, "m c"]
+) -> None:
     """Warn of labels that were put aside altogether."""
     if encoder is None or not encoder.labels:
         return
     missing = np.flatnonzero((np.sum(features, axis=0) == 0) & (np.sum(held, axis=0) > 0))
     if len(missing):
-        warnings.warn(
-            f"{owner}: the label {encoder.labels[missing[0]]!r} occurs only among the points that "
+        warn(
+            f"the label {encoder.labels[missing[0]]!r} occurs only among the points that "
             "are put aside, so nothing is learned of it; give validation points of your own, or "
-            "another key.",
-            stacklevel=5,
+            "another key."
         )
 
 
-def _around_mean(manifold, prepared, moves, owner):
+def _around_mean(manifold: AbstractManifold, prepared: Prepared) -> Prepared:
     """Prepared data, still in double precision, moved to where their mean is the origin."""
-    if not moves:
-        return prepared
     with jax.enable_x64(True):
         centre = np.asarray(frechet_mean(manifold, prepared.points))
-    points, held = (
-        moved(manifold, part, centre, owner, name)
-        for part, name in ((prepared.points, "data"), (prepared.held_out, "validation"))
-    )
-    return dataclasses.replace(prepared, points=points, held_out=held, centre=centre)
+    points = moved(manifold, prepared.points, centre, "data")
+    held_out = moved(manifold, prepared.held_out, centre, "validation")
+    return dataclasses.replace(prepared, points=points, held_out=held_out, centre=centre)

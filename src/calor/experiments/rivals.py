@@ -6,7 +6,7 @@ import jax.random as jr
 import numpy as np
 
 from ..data.points import uncentred
-from ..data.prepare import prepare
+from ..data.prepare import Given, prepare
 from ..manifolds import SPD
 from ..manifolds.means import frechet_mean
 from ..models.guesses import find_gaussian
@@ -111,13 +111,12 @@ def first_guess(
 ) -> Array:
     """Draws of the Gaussian law that calor's network corrects, without the network."""
     manifold = SPD(matrices.shape[1])
-    given = predictors, 0.1, jr.key(seed), "first_guess"
-    prepared = prepare(manifold, matrices, *given, groups=groups)
-    prepared, law = find_gaussian(None, manifold, prepared, "first_guess")
+    prepared = prepare(manifold, Given(matrices, predictors, groups), key=jr.key(seed))
+    prepared, law = find_gaussian(None, manifold, prepared)
     assert prepared.encoder is not None
     assert law is not None
     assert prepared.centre is not None
-    features = jnp.repeat(prepared.encoder(asked, len(asked), "first_guess"), count, axis=0)
+    features = jnp.repeat(prepared.encoder(asked, len(asked)), count, axis=0)
 
     def draw(key, features):
         return manifold.decode(law.sample(key, jnp.zeros(()), features))

@@ -19,12 +19,13 @@ The law along shot geodesics is measured in the same way, as a solution that is 
 """
 
 import dataclasses
-from typing import Optional
+from typing import Any, NamedTuple, Optional
 
 import equinox as eqx
 import numpy as np
 
 from ..manifolds import AbstractManifold
+from ..store.stored import stored
 
 # Half of the points of a certificate are Brownian motion at time t, half at this multiple of t.
 FURTHER = 1.5
@@ -34,6 +35,7 @@ TIMES = 12
 POOR = 0.05
 
 
+@stored("Certificate")
 class Certificate(eqx.Module):
     """Initial error, residuals by time, and what follows from them."""
 
@@ -164,37 +166,54 @@ class Certificate(eqx.Module):
         return certificate(self, axes)
 
 
-def column(residual, normalized, reach):
-    """What is kept of one time: every other point is Brownian motion at that time."""
+class Column(NamedTuple):
+    """What is kept of one time."""
+
+    largest: float
+    mean: float
+    normalized: float
+    signed: float
+    radius: float
+
+
+def column(residual: np.ndarray, normalized: np.ndarray, reach: np.ndarray) -> Column:
+    """Of residuals, the same relative to terms, and distances: the even points are Brownian motion.
+
+    The odd ones are where it is later.
+    """
     at_t = residual[::2]
-    return (
-        np.max(np.abs(residual)),
-        np.mean(np.abs(at_t)),
-        np.mean(normalized[::2]),
-        np.mean(at_t),
-        np.max(reach),
-    )
+    parts = np.max(np.abs(residual)), np.mean(np.abs(at_t)), np.mean(normalized[::2])
+    return Column(*map(float, (*parts, np.mean(at_t), np.max(reach))))
 
 
-def assembled(manifold, t0, times, columns, log_mass, points, **parts):
-    """From the columns of all times, and the logarithm of the mass at t0."""
-    largest, mean, normalized, signed, radius = np.array(columns, dtype=float).T
-    # The logarithm of the mass changes at the rate of the mean residual over the kernel.
-    grid = np.concatenate([[t0], times])
-    rates = np.interp(grid, times, signed)
-    masses = log_mass + np.cumsum(np.diff(grid) * (rates[1:] + rates[:-1]) / 2)
-    return Certificate(
-        manifold=manifold,
-        t0=t0,
-        times=tuple(times.tolist()),
-        largest=tuple(largest.tolist()),
-        mean=tuple(mean.tolist()),
-        normalized=tuple(normalized.tolist()),
-        log_mass=tuple(masses.tolist()),
-        radius=tuple(radius.tolist()),
-        points=points,
-        **parts,
-    )
+def assembled(
+    manifold: AbstractManifold,
+    t0: float,
+    times: np.ndarray,
+    columns: list[Column],
+    points: int,
+    *,
+    log_mass: float | np.ndarray = 0.0,
+    **parts: Any,
+) -> Certificate:
+    """A certificate from the columns of all times.
 
-
-# A symmetric space looks the same from everywhere; a manifold given by equations does not.
+    Args:
+        manifold: where the kernel lives.
+        t0: where the solution begins.
+        times: of the columns.
+        columns: what was measured.
+        points: the number of points at each time.
+        log_mass: the logarithm of the mass at t0, or at all times if it was measured there.
+        **parts: the other fields of the certificate.
+    """
+    rows = dict(zip(Column._fields, np.array(columns).T, strict=True))
+    signed = rows.pop("signed")
+    if np.ndim(log_mass) == 0:
+        # The logarithm of the mass changes at the rate of the mean residual over the kernel.
+        grid = np.concatenate([[t0], times])
+        rates = np.interp(grid, times, signed)
+        log_mass = log_mass + np.cumsum(np.diff(grid) * (rates[1:] + rates[:-1]) / 2)
+    rows = {"times": times, "log_mass": np.asarray(log_mass), **rows}
+    parts |= {name: tuple(row.tolist()) for name, row in rows.items()}
+    return Certificate(manifold=manifold, t0=t0, points=points, **parts)

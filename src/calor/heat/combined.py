@@ -1,14 +1,49 @@
 """Heat kernels of products and of finite quotients, from the kernels of their parts."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy.special import logsumexp
 
-from ..manifolds import AbstractQuotient, Product
-from .kernel import AbstractHeatKernel, compare_separately
+from ..core.registry import Registry
+from ..core.types import Key
+from ..manifolds import AbstractManifold, AbstractQuotient, Product
+from ..store.stored import stored
+from .certificate import Certificate
+from .kernel import AbstractHeatKernel, AbstractSolvedKernel
+
+Make = Callable[[AbstractManifold, Key | None], AbstractHeatKernel]
+"""What makes a kernel of a part, with a key or without."""
+
+COMBINED = Registry("manifolds whose kernels come from those of parts")
 
 
+def components(manifold: AbstractManifold) -> tuple[AbstractManifold, ...]:
+    """The manifolds whose kernels make the kernel of this one; none if it stands alone."""
+    entry = COMBINED.find(manifold)
+    return () if entry is None else entry.facts["components"](manifold)
+
+
+def combine(
+    manifold: AbstractManifold, make: Make, key: Key | None = None, *, by_cover: bool = True
+) -> AbstractHeatKernel | None:
+    """The kernel of a product or a quotient from kernels of its parts; None if it stands alone.
+
+    Args:
+        manifold: the product or quotient.
+        make: makes the kernel of a part, which may be a product or quotient itself.
+        key: a random key; the factors of a product get one each.
+        by_cover: whether a quotient is a sum over images on its cover; else it stands alone.
+    """
+    entry = COMBINED.find(manifold)
+    if entry is None or not (by_cover or entry.facts["factors"]):
+        return None
+    return entry.made(manifold, make, key)
+
+
+@stored("ProductKernel")
 class ProductKernel(AbstractHeatKernel):
     """Independent Brownian motions on the factors: log p is the sum."""
 
@@ -17,7 +52,8 @@ class ProductKernel(AbstractHeatKernel):
 
     def log_prob_at(self, t, x, x0):
         parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
-        return sum(kernel.log_prob_at(t, part, part0) for kernel, part, part0 in parts)
+        each = [kernel.log_prob_at(t, part, part0) for kernel, part, part0 in parts]
+        return jnp.sum(jnp.stack(each))
 
     def score_at(self, t, x, x0):
         parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
@@ -30,14 +66,26 @@ class ProductKernel(AbstractHeatKernel):
         parts = zip(self.kernels, self.manifold.split(x0), keys, strict=True)
         return self.manifold.join(*(kernel.draw(t, part, k) for kernel, part, k in parts))
 
+    def join(self, x, y):
+        """Those of the factors."""
+        parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(y), strict=True)
+        return self.manifold.join(*(kernel.join(part, end) for kernel, part, end in parts))
+
     def latest(self):
         """The earliest of the factors."""
         return min(kernel.latest() for kernel in self.kernels)
 
-    def compare_at(self, t, x, sources):
-        return compare_separately(self, t, x, sources)
+
+@COMBINED.register(Product, components=lambda product: product.manifolds, factors=True)
+def product_kernel(manifold: Product, make: Make, key: Key | None) -> ProductKernel:
+    """The kernel of a product from those of its factors."""
+    count = len(manifold.manifolds)
+    keys = [None] * count if key is None else jr.split(key, count)
+    parts = zip(manifold.manifolds, keys, strict=True)
+    return ProductKernel(manifold, tuple(make(factor, k) for factor, k in parts))
 
 
+@stored("QuotientKernel", root="kernel")
 class QuotientKernel(AbstractHeatKernel):
     """Brownian motion on M/G is the shadow of the one on M: p is a sum over the group."""
 
@@ -57,14 +105,21 @@ class QuotientKernel(AbstractHeatKernel):
         """As on the cover."""
         return self.cover.latest()
 
-    @property
-    def certificate(self):
-        """The one of the cover, if its kernel was learned.
+    def solved(self) -> AbstractSolvedKernel | None:
+        """That of the cover.
 
         p is a sum of densities of the cover, so a bound on their relative errors bounds its own,
         and its residual is a weighted mean of theirs.
         """
-        return self.cover.certificate  # pyright: ignore
+        return self.cover.solved()
+
+    @property
+    def certificate(self) -> Certificate:
+        """The one of the cover, if its kernel was solved for."""
+        solved = self.solved()
+        if solved is None:
+            raise AttributeError(f"{self} was not solved for: it has no certificate.")
+        return solved.certificate
 
     def compare_at(self, t, x, sources):
         # All images of all sources at once: next to ties the cover knows differences best, and a
@@ -78,3 +133,9 @@ class QuotientKernel(AbstractHeatKernel):
         best = jnp.max(values)
         averages = jax.vmap(lambda d, s: jnp.tensordot(jax.nn.softmax(d), s, axes=1))
         return largest + best, values - best, averages(differences, scores)
+
+
+@COMBINED.register(AbstractQuotient, components=lambda quotient: (quotient.cover,), factors=False)
+def quotient_kernel(manifold: AbstractQuotient, make: Make, key: Key | None) -> QuotientKernel:
+    """The kernel of a quotient from that of its cover."""
+    return QuotientKernel(manifold, make(manifold.cover, key))

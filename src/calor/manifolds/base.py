@@ -7,6 +7,7 @@ call them.  Batches are made by `jax.vmap`.
 
 import math
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -136,6 +137,14 @@ class AbstractManifold(eqx.Module):
         """The sectional curvature, if it is the same everywhere: 1, 0 or -1."""
         return None
 
+    def coordinate_count(self) -> int:
+        """The number of kernel coordinates, which a symmetric space has; else zero."""
+        return 0
+
+    def has_unordered_coordinates(self) -> bool:
+        """Whether there are several kernel coordinates that come in no order, as eigenvalues do."""
+        return False
+
     def parts(self) -> int:
         """How many parts move like factors of a product, so that errors of log p add up."""
         return 1
@@ -177,7 +186,7 @@ class AbstractManifold(eqx.Module):
         """About how far x is from x0, quickly."""
         return self.dist_at(x, x0)
 
-    def identity(self) -> dict:
+    def fingerprint(self) -> dict[str, Any]:
         """What tells it from other manifolds, as JSON."""
         return {"manifold": str(self)}
 

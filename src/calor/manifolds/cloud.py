@@ -7,6 +7,8 @@ is a permanent (`calor.matchings`).
 Clouds may have fewer points than n, and may have their centre of mass at zero.
 """
 
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,7 @@ from ..core.checks import positive_integer
 from ..core.numerics import safe_norm
 from ..core.types import Key, Point, Scalar
 from .base import AbstractManifold
+from .names import kind
 
 # Clouds grow point by point, a new one at such a distance from an old one, in angstrom, and no
 # nearer to any other; elements as frequent as in organic molecules.
@@ -27,6 +30,24 @@ _BOND, _NEAREST, _ELEMENTS = (1.0, 1.55), (0.9, 1.05), (0.5, 0.35, 0.07, 0.08)
 _APART = 1e30
 
 
+def _parse(name: str) -> AbstractManifold:
+    parts = re.fullmatch(r"cloud:(?:(\d{1,3})-)?(\d{1,3})x(\d{1,3})(?:c(\d{1,3}))?", name)
+    if parts is None:
+        raise ValueError(
+            f"a cloud needs its number of points and of coordinates, as in cloud:9x3, or "
+            f"cloud:3-29x8c3 for 3 to 29 points, three coordinates centred; got {name!r}"
+        )
+    smallest, n, k, centred = (None if part is None else int(part) for part in parts.groups())
+    return PointCloud(n or 0, k or 0, smallest=smallest, centred=centred or 0)
+
+
+def _spell(cloud: "PointCloud") -> str:
+    fewest = f"{cloud.smallest}-" if cloud.is_varying else ""
+    centred = f"c{cloud.centred}" if cloud.centred else ""
+    return f"cloud:{fewest}{cloud.size}x{cloud.features}{centred}"
+
+
+@kind("cloud", form="cloud:NxK", parse=_parse, spell=_spell)
 class PointCloud(AbstractManifold):
     """Clouds of n unordered points of R^k, or of `smallest` to n.
 

@@ -25,9 +25,11 @@ from ..core.numerics import (
     squared_arcsinh,
 )
 from ..core.types import Point, Scalar
+from .names import kind
 from .symmetric import AbstractSymmetricSpace
 
 
+@kind("hyperbolic", "dim")
 class Hyperbolic(AbstractSymmetricSpace):
     """Hyperbolic space of dimension n, on the hyperboloid in R^(1, n)."""
 

@@ -12,8 +12,18 @@ from jaxtyping import Array, Float
 from ..core.numerics import safe_sqrt
 from ..core.types import Point
 from .base import AbstractManifold
+from .names import kind, manifold_named, name_of
 
 
+def _parse(name: str) -> AbstractManifold:
+    return Product(*(manifold_named(part) for part in name.split("*")))
+
+
+def _spell(product: "Product") -> str:
+    return "*".join(name_of(factor) for factor in product.manifolds)
+
+
+@kind("*", form="", parse=_parse, spell=_spell)
 class Product(AbstractManifold):
     """M_1 x ... x M_k with the sum of the metrics.
 
@@ -79,7 +89,7 @@ class Product(AbstractManifold):
         return safe_sqrt(jnp.sum(jnp.stack(self._each("dist_at", x, y)) ** 2))
 
     def inner_at(self, x, u, v):
-        return sum(self._each("inner_at", x, u, v))
+        return jnp.sum(jnp.stack(self._each("inner_at", x, u, v)))
 
     def project_at(self, x):
         return self.join(*self._each("project_at", x))

@@ -13,10 +13,12 @@ from jaxtyping import Array, Float
 from ..core.checks import is_concrete, real_array
 from ..core.numerics import safe_norm, sinc
 from ..core.types import Point
+from .names import kind
 from .quotient import AbstractQuotient
 from .sphere import Sphere
 
 
+@kind("so3")
 class SO3(AbstractQuotient):
     """Rotations of R^3; a point is a unit quaternion (w, x, y, z), q and -q being the same."""
 

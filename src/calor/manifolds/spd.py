@@ -28,9 +28,11 @@ from ._matrices import (
     symmetric_log,
     symmetric_sqrt,
 )
+from .names import kind
 from .symmetric import AbstractSymmetricSpace
 
 
+@kind("spd", "size")
 class SPD(AbstractSymmetricSpace):
     """Symmetric positive definite n x n matrices, affine-invariant; dimension n(n+1)/2."""
 

@@ -12,9 +12,11 @@ from ..core.checks import positive_integer
 from ..core.numerics import cot_remainder, safe_norm, sinc
 from ..core.types import Point, Scalar, Tangent
 from .base import AbstractCompactManifold
+from .names import kind
 from .symmetric import AbstractSymmetricSpace
 
 
+@kind("sphere", "dim")
 class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
     """The unit sphere of dimension n; points are unit vectors of R^(n+1)."""
 

@@ -25,16 +25,19 @@ from jaxtyping import Array, Float
 from ..core.checks import is_concrete, positive_integer, random_key
 from ..core.numerics import safe_sqrt, solve_lower, solve_positive
 from ..core.types import Key, Point, Scalar, Tangent
+from ..store.stored import stored
 from . import _curvature
 from . import _geodesics as _solvers
 from ._survey import ANCHORS, check_around, check_output, check_regular, check_symmetries, survey
 from .base import TOLERANCE, AbstractCompactManifold
+from .names import recognized
 
 # Steps of the random walk to a uniform point, each about as long as the manifold is wide.  On the
 # sphere one of them multiplies the mean of x by E[cos(length)] = 0.24, the slowest decay there.
 WALK = 24
 
 
+@stored("Submanifold", parts=lambda manifold: manifold.probe(), build=recognized, asks=True)
 class Submanifold(AbstractCompactManifold):
     """The points of R^N where a function vanishes, with the metric of the ambient space.
 
@@ -189,12 +192,16 @@ class Submanifold(AbstractCompactManifold):
         """Sum of the geodesic accelerations along a frame; Euclidean: mean curvature vector."""
         return jnp.sum(jax.vmap(lambda e: self.acceleration_at(x, e))(self.frame(x)), axis=0)
 
-    def orthonormal(self, x: Point) -> Float[Array, "d N"]:
+    def basis(self, x: Point) -> Float[Array, "d N"]:
         """An orthonormal basis of the tangent space, as rows; it jumps from point to point."""
-        basis = self._basis(x)
+        columns = self._columns(x)
         if self.metric is None:
-            return basis.T
-        return solve_lower(basis.T @ self.metric_at(x) @ basis, basis.T)
+            return columns.T
+        return solve_lower(columns.T @ self.metric_at(x) @ columns, columns.T)
+
+    def orthonormal(self, x: Point) -> Float[Array, "d N"]:
+        """Another name for `basis`."""
+        return self.basis(x)
 
     def scalar_curvature(self, x: Point) -> Scalar:
         """The scalar curvature R at x."""
@@ -264,7 +271,7 @@ class Submanifold(AbstractCompactManifold):
     @eqx.filter_jit
     def shoot_at(self, x, y):
         # Any bases of the two tangent spaces will do; `exp_at` projects its velocity anyway.
-        basis, end_basis = map(jax.lax.stop_gradient, (self._basis(x), self._basis(y)))
+        basis, end_basis = map(jax.lax.stop_gradient, (self._columns(x), self._columns(y)))
         miss = lambda coordinates: self.exp_at(x, basis @ coordinates) - y
 
         def solve(_, start):
@@ -288,8 +295,8 @@ class Submanifold(AbstractCompactManifold):
         gap = jax.lax.stop_gradient(self.exp_at(x, v) - y)
         return v, jnp.sqrt(self.inner_at(y, gap, gap))  # NaN stays NaN: a failure
 
-    def _basis(self, x):
-        """An orthonormal basis (columns) of the tangent space; it jumps from point to point."""
+    def _columns(self, x: Point) -> Float[Array, "N d"]:
+        """As `basis`, as columns that are orthonormal in flat space whatever the metric is."""
         if self.constraint is None:
             return jnp.eye(x.size, dtype=x.dtype)
         return _solvers.complement(self._jacobian(x))
@@ -420,7 +427,7 @@ class Submanifold(AbstractCompactManifold):
 
     # Checks.
 
-    def identity(self):
+    def fingerprint(self):
         """Its name, and values of its functions."""
         return {"manifold": str(self), "equations": self.probe()}
 

@@ -77,20 +77,6 @@ class AbstractSymmetricSpace(AbstractManifold):
         """Which items belong to which unordered group: a matrix of zeros and ones, (g, m)."""
 
     @abstractmethod
-    def tangent_coordinates(
-        self, v: Tangent
-    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
-        """The coordinates of exp(v), for v at the origin, and the lift of df/dy to df/dv."""
-
-    @abstractmethod
-    def point_at(self, y: Float[Array, " k"], x0: Point, key: Key) -> Point:
-        """A random point whose coordinates relative to x0 are y, uniform among those."""
-
-    @abstractmethod
-    def relative(self, x: Point, x0: Point) -> Float[Array, " d"]:
-        """x as seen from x0: its place in a flat space after an isometry took x0 to the origin."""
-
-    @abstractmethod
     def origin(self) -> Point:
         """A point to measure from."""
 
@@ -98,6 +84,10 @@ class AbstractSymmetricSpace(AbstractManifold):
         """The number k of kernel coordinates."""
         origin = jax.eval_shape(self.origin)
         return jax.eval_shape(lambda x: self.kernel_coordinates(x, x), origin).size
+
+    def has_unordered_coordinates(self) -> bool:
+        """If each of them has a group of items to itself."""
+        return len(self.grouping()) > 1
 
     def sources(self, count: int, key: Key) -> Float[Array, "n ..."]:
         """The origin: the space looks the same from everywhere."""
@@ -107,3 +97,22 @@ class AbstractSymmetricSpace(AbstractManifold):
     @abstractmethod
     def injectivity_radius(self) -> float:
         """Within this distance geodesics from a point are shortest; infinite: everywhere."""
+
+    # What some need beyond that: draws of solved kernels, and the paper's recipe.
+
+    def tangent_coordinates(
+        self, v: Tangent
+    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
+        """The coordinates of exp(v), for v at the origin, and the lift of df/dy to df/dv."""
+        raise self._lacks("tangent_coordinates", "draws of a solved kernel")
+
+    def point_at(self, y: Float[Array, " k"], x0: Point, key: Key) -> Point:
+        """A random point whose coordinates relative to x0 are y, uniform among those."""
+        raise self._lacks("point_at", "draws of a solved kernel")
+
+    def relative(self, x: Point, x0: Point) -> Float[Array, " d"]:
+        """x as seen from x0: its place in a flat space after an isometry took x0 to the origin."""
+        raise self._lacks("relative", "the paper's recipe")
+
+    def _lacks(self, name: str, who: str) -> NotImplementedError:
+        return NotImplementedError(f"{self} has no method {name}, which {who} would need.")

@@ -17,7 +17,6 @@ as in Karras et al. (2022):
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -28,20 +27,26 @@ from jaxtyping import Array, Float
 
 from ..core.checks import positive_integer
 from ..core.numerics import safe_sqrt
-from ..core.types import Key, Scalar
-from ..data.prepare import Prepared
+from ..core.types import Key, Point, Scalar, Tangent
+from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import PointCloud
+from ..store.stored import stored
 from ..training.dense import Dense, dense
 from ..training.fixed import Fixed
 from ..training.rows import product
-from .fields import AbstractScore, frame_size
+from .families import FAMILIES, Family
+from .fields import AbstractField
+from .network import AbstractNetwork
 from .prior import AbstractPrior
 from .times import Scales
 
 # Messages are summed and divided by this.
 _SHARE = 10.0
+# The smallest noise of points in a cloud, in units of the distance of neighbours.
+_FINEST = 0.02
 
 
+@stored("Layer")
 class Layer(eqx.Module):
     """One exchange of messages between all pairs of points."""
 
@@ -54,7 +59,13 @@ class Layer(eqx.Module):
     second: Dense
     pull: Dense
 
-    def __call__(self, hidden, places, start, pairs):
+    def __call__(
+        self,
+        hidden: Float[Array, "n w"],
+        places: Float[Array, "n s"],
+        start: Float[Array, "n n"],
+        pairs: Float[Array, "n n"],
+    ) -> tuple[Float[Array, "n w"], Float[Array, "n s"]]:
         """Features and places after the exchange.
 
         Args:
@@ -79,12 +90,12 @@ class Layer(eqx.Module):
         return hidden + _affine(self.second, change), moved
 
 
-def _affine(layer, x):
+def _affine(layer: Dense, x: Float[Array, "... i"]) -> Float[Array, "... o"]:
     """The affine map of a layer, of every row."""
     return product(x, layer.weight) + layer.bias
 
 
-def _layer(key, width):
+def _layer(key: Key, width: int) -> Layer:
     keys = jr.split(key, 8)
     inner = dense(keys[2], 2, width, 0.1)
     out = [dense(k, width, 1, 0.0) for k in keys[4:6]]
@@ -101,6 +112,7 @@ def _layer(key, width):
     )
 
 
+@stored("EquivariantNetwork")
 class EquivariantNetwork(eqx.Module):
     """A vector for each point of a cloud, at each time."""
 
@@ -145,7 +157,7 @@ class EquivariantNetwork(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class CloudNetwork:
+class CloudNetwork(AbstractNetwork):
     """The size of an `EquivariantNetwork`; the paper's has width 256 and depth 9."""
 
     width: int = 64
@@ -154,12 +166,6 @@ class CloudNetwork:
     """How many leading coordinates are places, which turn together; by default those that the
     manifold centres, or all if it centres none."""
 
-    gaussian: ClassVar[bool] = False
-    """A cloud has no chart in which data could be Gaussian."""
-    judge: ClassVar[str] = "loss"
-    """Training is judged by the loss of held out clouds: likelihoods in so many dimensions take
-    too long."""
-
     def __post_init__(self):
         for name in ("width", "depth"):
             value = positive_integer(getattr(self, name), name, "CloudNetwork")
@@ -167,25 +173,30 @@ class CloudNetwork:
         if self.space is not None:
             positive_integer(self.space, "space", "CloudNetwork")
 
-    def start(
-        self, manifold: PointCloud, prepared: Prepared, scales: Scales, key: Key
-    ) -> EquivariantNetwork:
-        """A random network for data."""
-        space = self.space or manifold.centred or manifold.features
-        if space > manifold.features:
+    def check(self, manifold):
+        if (self.space or 0) > manifold.features:
             raise ValueError(
                 f"CloudNetwork: space must be at most the {manifold.features} coordinates of "
-                f"{manifold}, got {space}."
+                f"{manifold}, got {self.space}."
             )
-        middle, spread = cloud_moments(manifold, prepared.points, space)
+
+    def judges_by_likelihood(self, manifold):
+        """Never: likelihoods in so many dimensions take too long."""
+        return False
+
+    def build(self, task, *, key):
+        """A random network for data."""
+        manifold = task.manifold
+        space = self.space or manifold.centred or manifold.features
+        middle, spread = cloud_moments(manifold, task.points, space)
         keys = jr.split(key, self.depth + 2)
-        inputs = manifold.features - space + 11 + prepared.features.shape[1]
+        inputs = manifold.features - space + 11 + task.features
         out = dense(keys[1], self.width, 1 + manifold.features - space, 0.0)
         return EquivariantNetwork(
             Fixed(middle),
             Fixed(spread),
             space,
-            (math.log(scales.t_min), math.log(scales.t1)),
+            (math.log(task.scales.t_min), math.log(task.scales.t1)),
             dense(keys[0], inputs, self.width, 0.1),
             tuple(_layer(k, self.width) for k in keys[2:]),
             Dense(0.1 * out.weight, out.bias),
@@ -208,7 +219,9 @@ def cloud_moments(
     return jnp.asarray(middle, clouds.dtype), jnp.asarray(spread, clouds.dtype)
 
 
-def _seen(field, t, x, condition):
+def _seen(
+    field: "CloudScore | CloudVelocity", t: Scalar, x: Point, condition: Float[Array, " c"]
+) -> tuple[Array, Array, Array, Array]:
     """Places as the network sees them, what it returns, and the variances c^2 + 2t, c^2."""
     manifold, network = field.manifold, field.network
     inside = manifold.places(x) - network.middle.value
@@ -219,18 +232,17 @@ def _seen(field, t, x, condition):
     return inside, network(scaled, present, t, condition), total, known
 
 
-def _vector(manifold, x, values):
+def _vector(manifold: PointCloud, x: Point, values: Float[Array, "n k"]) -> Tangent:
     return manifold.tangent_at(x, manifold.with_presence(values, manifold.present(x)))
 
 
-class CloudScore(AbstractScore):
+@stored("CloudScore")
+class CloudScore(AbstractField):
     """The score of noised clouds."""
 
     manifold: PointCloud
     network: EquivariantNetwork  # pyright: ignore
     guess: None = None
-
-    outputs = staticmethod(frame_size)
 
     def vector_at(self, t, x, condition):
         inside, output, total, known = _seen(self, t, x, condition)
@@ -238,14 +250,13 @@ class CloudScore(AbstractScore):
         return _vector(self.manifold, x, scale * output - inside / total)
 
 
-class CloudVelocity(AbstractScore):
+@stored("CloudVelocity")
+class CloudVelocity(AbstractField):
     """The velocity of a flow of clouds, of the size of the distance to the prior."""
 
     manifold: PointCloud
     network: EquivariantNetwork  # pyright: ignore
     guess: None = None
-
-    outputs = staticmethod(frame_size)
 
     def vector_at(self, t, x, condition):
         _, output, _, known = _seen(self, t, x, condition)
@@ -253,6 +264,7 @@ class CloudVelocity(AbstractScore):
         return _vector(self.manifold, x, jnp.sqrt(known + 2 * last) * output)
 
 
+@stored("CloudPrior")
 class CloudPrior(AbstractPrior):
     """As many points as data have, Gaussian around their mean with the variance of noised data."""
 
@@ -271,11 +283,11 @@ class CloudPrior(AbstractPrior):
         """A draw with as many points as x."""
         return self._drawn(self.manifold.present(x), key)
 
-    def _presence(self, key):
+    def _presence(self, key: Key) -> Float[Array, " n"]:
         count = self.manifold.smallest + jr.categorical(key, self.log_counts)
         return (jnp.arange(self.manifold.size) < count).astype(self.middle.dtype)
 
-    def _drawn(self, present, key):
+    def _drawn(self, present: Float[Array, " n"], key: Key) -> Point:
         manifold = self.manifold
         zero = manifold.with_presence(jnp.zeros((manifold.size, manifold.features)), present)
         noise = manifold.places(manifold.draw_tangent(key, zero))
@@ -305,3 +317,33 @@ def cloud_prior(manifold: PointCloud, clouds: Float[Array, "m n ..."], t1: float
         log_counts = np.maximum(np.log(numbers / numbers.sum()), -1e9)
     variance = spread**2 + 2 * t1
     return CloudPrior(manifold, middle, variance, jnp.asarray(log_counts, middle.dtype))
+
+
+def point_scale(manifold: PointCloud, clouds: Float[Array, "m n ..."]) -> float:
+    """The median distance of a point to the nearest one of its cloud."""
+
+    @jax.jit
+    @jax.vmap
+    def nearest(x):
+        squared = manifold.squared_distances(x, x) + 1e30 * jnp.eye(manifold.size)
+        return jnp.min(squared, axis=1), manifold.present(x)
+
+    squared, present = map(np.asarray, nearest(clouds[:2000]))
+    return float(np.sqrt(np.median(squared[present > 0])))
+
+
+def _prior(
+    kernel: AbstractHeatKernel,
+    clouds: Float[Array, "m n ..."],
+    scales: Scales,
+    centres: int,
+    key: Key,
+) -> CloudPrior:
+    return cloud_prior(kernel.manifold, clouds, scales.t1)  # pyright: ignore
+
+
+def _finest(manifold: PointCloud, clouds: Float[Array, "m n ..."]) -> float:
+    return (_FINEST * point_scale(manifold, clouds)) ** 2 / 2
+
+
+FAMILIES.register(PointCloud)(Family(CloudNetwork, CloudScore, CloudVelocity, _prior, _finest))

@@ -11,6 +11,7 @@ The matrix Y that is named is read as in a `DenoisedScore`: s = log_X(Y) / (a (1
 Pass the class as `score` to `calor.fit`.
 """
 
+import dataclasses
 import math
 from itertools import pairwise
 
@@ -21,33 +22,36 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..core.types import Key, Scalar
+from ..core.types import Key, Point, Scalar, Tangent
 from ..manifolds import SPD, AbstractManifold
 from ..manifolds._matrices import eigh
+from ..store.stored import stored
 from ..training.dense import Dense, dense
-from .fields import AbstractScore, Guess, frame_size, guessed
-from .network import FieldNetwork
+from .fields import AbstractField, guessed
+from .guesses.base import AbstractGuess
+from .network import AbstractNetwork, FieldNetwork
 
 _FLOOR = 1e-4
 """No eigenvalue is lower after a layer ReEig."""
 
 
-def _toward(manifold, t, x, y):
+def _toward(manifold: SPD, t: Scalar, x: Point, y: Point) -> Tangent:
     length = jnp.sqrt(2 * t)
     return manifold.log_at(x, y) / (length * (1 + length))
 
 
-def _needs_spd(manifold):
+def _needs_spd(manifold: AbstractManifold) -> None:
     if not isinstance(manifold, SPD):
-        raise ValueError(f"fit: this score is for SPD(n), not for {manifold}.")
+        raise ValueError(f"this score is for SPD(n), not for {manifold}.")
 
 
-class TriangularScore(AbstractScore):
+@stored("TriangularScore")
+class TriangularScore(AbstractField):
     """A triangle from a triangle: X -> U, the denoised matrix being U^T U."""
 
     manifold: SPD
     network: FieldNetwork
-    guess: Guess | None = None
+    guess: AbstractGuess | None = None
 
     @staticmethod
     def outputs(manifold):
@@ -89,6 +93,7 @@ def _(primals, tangents):
     return (q * lifted) @ q.T, q @ (slopes * (q.T @ e @ q)) @ q.T
 
 
+@stored("SPDNet")
 class SPDNet(eqx.Module):
     """BiMap and ReEig layers in the shape of a U."""
 
@@ -146,15 +151,36 @@ def spd_net(
     )
 
 
-class SPDNetScore(AbstractScore):
+@dataclasses.dataclass(frozen=True)
+class SPDNetwork(AbstractNetwork):
+    """An SPD-Net, whose size follows from that of the matrices."""
+
+    gaussian: bool | None = None
+    """Whether there is a Gaussian as a first guess; it gives the prior and the times."""
+
+    def check(self, manifold):
+        _needs_spd(manifold)
+
+    def has_gaussian(self):
+        return self.gaussian
+
+    def build(self, task, *, key):
+        times = task.scales.t_min, task.scales.t1
+        return spd_net(key, task.manifold, task.features, times)
+
+
+@stored("SPDNetScore")
+class SPDNetScore(AbstractField):
     """SPD-Net names the denoised matrix."""
 
     manifold: SPD
     network: SPDNet
-    guess: Guess | None = None
+    guess: AbstractGuess | None = None
 
-    outputs = staticmethod(frame_size)
-    make_network = staticmethod(spd_net)
+    @staticmethod
+    def network_of(chosen):
+        """Its own, whatever was chosen."""
+        return SPDNetwork(chosen.has_gaussian())
 
     def vector_at(self, t, x, condition):
         return _toward(self.manifold, t, x, self.network(x, t, condition))

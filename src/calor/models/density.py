@@ -1,12 +1,23 @@
 r"""Kernel density estimates with the heat kernel of the manifold: the opponent to beat.
 
-    p(x) = sum_k w_k (1/n) sum_i p(t_ki, x | x_i) + w_0 uniform
+    p(x | c) = sum_k w_k sum_i a_i(c) p(t_ki, x | x_i) + w_0 uniform
 
 Either one bandwidth t, chosen on validation data, and a small uniform part; or several that adapt,
 t_ki = (c_k d_i)^2 / 2 with d_i the distance of x_i to its k-th neighbour, mixed by expectation
 maximization on validation data.
+
+Without conditions all shares a_i are the same.  With labels those of other labels are zero, so that
+each label has a density of its own.  With numbers, features f of order one, they are a kernel
+regression,
+
+    a_i(c) ~ exp(-|f_i - f(c)|^2 / (2 h^2)),
+
+with a width h that is chosen on validation data too.
 """
 
+import dataclasses
+import json
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -15,16 +26,19 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from scipy.spatial import KDTree
 
-from ..core.checks import positive_integer, random_key
-from ..core.types import Key, Points
-from ..data.points import checked_points
-from ..data.prepare import prepare
+from .. import __version__
+from ..core.checks import key_numbers, random_key
+from ..core.doors import door
+from ..core.types import Key, Point, Points, Scalar
+from ..data.conditions import Condition
+from ..data.prepare import Given, Prepared, prepare
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds.means import frechet_mean
-from .model import in_batches, mixture_weights
+from ..store.stored import stored
+from .model import AbstractModel, in_batches, mixture_value, mixture_weights
 from .prior import AbstractPrior, KernelPrior, Uniform
 
 # Neighbours and fractions of their distance that adaptive bandwidths are made from.
@@ -33,9 +47,12 @@ _BANDWIDTHS = 24
 _BROAD = 0.02  # weight of the broad part beside a single bandwidth
 _POINTS = 1024  # validation points that a bandwidth is chosen on
 _SMALLEST = 1e-8  # bandwidth
+# Widths in numbers of order one that are tried, and one at which labels have nothing in common.
+_WIDTHS, _APART = np.geomspace(0.03, 3, 12), 0.01
 
 
-class KernelDensity(eqx.Module):
+@stored("KernelDensity", root="model")
+class KernelDensity(AbstractModel):
     """A kernel density estimate; `calor.fit_density` makes it."""
 
     kernel: AbstractHeatKernel
@@ -44,62 +61,112 @@ class KernelDensity(eqx.Module):
     broad: AbstractPrior
     weights: tuple[float, ...] = eqx.field(static=True)
     """Of the rows of bandwidths, and of the broad part."""
+    condition: Condition | None
+    rows: Float[Array, "n c"]
+    """The features of the points."""
+    width: Scalar
+    """How far features may be apart."""
+    record: str = eqx.field(static=True)
 
-    def log_prob(self, x: Any) -> Float[Array, " n"]:
-        """The log-density at points, in the Riemannian volume."""
-        x = checked_points(self.kernel.manifold, x, "log_prob", "x")
-        parts = _parts(self.kernel, self.points, self.bandwidths, self.broad, x)
-        return logsumexp(parts + jnp.log(jnp.asarray(self.weights)), axis=1)
+    @property
+    def manifold(self):
+        """Of the kernel."""
+        return self.kernel.manifold
 
-    def sample(self, n: int, *, key: Key) -> Float[Array, "n ..."]:
-        """Draw points."""
-        n = positive_integer(n, "n", "sample")
-        key_row, key_point, key_draw = jr.split(random_key(key, "sample"), 3)
-        rows = jr.choice(key_row, len(self.weights), (n,), p=jnp.asarray(self.weights))
-        chosen = jr.randint(key_point, (n,), 0, len(self.points))
-        padded = jnp.concatenate([self.bandwidths, self.bandwidths[:1]])
+    @property
+    def centre(self):
+        """None: kernels are where the points are."""
+        return None
+
+    def log_parts(self, x, condition, *, key, tolerance, probes):
+        """log-densities (m, k + 1) of every row of bandwidths, and of the broad part."""
+        x = self.seen(x)
+        return self.parts_of(x, self.features(condition, len(x)))
+
+    def parts_of(
+        self, x: Float[Array, "m ..."], features: Float[Array, "m c"]
+    ) -> Float[Array, "m k"]:
+        """The same of points that were checked."""
+        size = max(1, min(256, 2_000_000 // len(self.points)))  # pairs in memory at a time
+        run, around = _Mean(self.kernel), (self.points, self.rows, self.width)
+        columns = [
+            in_batches(run, x, features, shared=(*around, times), size=size)
+            for times in self.bandwidths
+        ]
+        columns.append(in_batches(self.broad.log_prob, x, features))
+        return jnp.stack(columns, axis=1)
+
+    def draw_parts(self, parts, condition, *, key, steps, method):
+        """Each point is noise around a data point, or a draw of the broad part."""
+        features = self.features(condition, len(parts))
         return in_batches(
             _Draw(self.kernel, self.broad),
-            padded[rows, chosen],
-            self.points[chosen],
-            rows == len(self.bandwidths),
-            jr.split(key_draw, n),
+            parts,
+            features,
+            jr.split(key, len(parts)),
+            shared=(self.points, self.rows, self.width, self.bandwidths),
         )
+
+    def __str__(self) -> str:
+        kinds, count = self.bandwidths.shape
+        return f"KernelDensity({self.kernel}, {count} points, {kinds} bandwidths)"
+
+
+def _log_shares(
+    rows: Float[Array, "n c"], width: Scalar, features: Float[Array, " c"]
+) -> Float[Array, " n"]:
+    """log a_i(c) of every point."""
+    squares = jnp.sum((rows - features) ** 2, axis=1)
+    return jax.nn.log_softmax(-squares / (2 * width**2))
 
 
 class _Draw(eqx.Module):
     kernel: AbstractHeatKernel
     broad: AbstractPrior
 
-    def __call__(self, t, x0, is_broad, key):
-        key_near, key_far = jr.split(key)
-        near, far = self.kernel.draw(t, x0, key_near), self.broad.sample(key_far, jnp.zeros(0))
-        return jnp.where(is_broad, far, near)
+    def __call__(
+        self,
+        points: Float[Array, "n ..."],
+        rows: Float[Array, "n c"],
+        width: Scalar,
+        bandwidths: Float[Array, "k n"],
+        part: Scalar,
+        features: Float[Array, " c"],
+        key: Key,
+    ) -> Point:
+        key_point, key_near, key_far = jr.split(key, 3)
+        chosen = jr.categorical(key_point, _log_shares(rows, width, features))
+        is_broad = part == len(bandwidths)
+        t = bandwidths[jnp.where(is_broad, 0, part), chosen]
+        near = self.kernel.draw(t, points[chosen], key_near)
+        return jnp.where(is_broad, self.broad.sample(key_far, features), near)
 
 
 class _Mean(eqx.Module):
-    """The log of the mean of kernels around all points, at one place."""
+    """The log of the mean of kernels around all points, at one place; compiled once."""
 
     kernel: AbstractHeatKernel
 
-    def __call__(self, points, times, x):
+    def __call__(
+        self,
+        points: Float[Array, "n ..."],
+        rows: Float[Array, "n c"],
+        width: Scalar,
+        times: Float[Array, " n"],
+        x: Point,
+        features: Float[Array, " c"],
+    ) -> Scalar:
         values = jax.vmap(lambda t, x0: self.kernel.log_prob_at(t, x, x0))(times, points)
-        return logsumexp(values) - jnp.log(len(points))
+        return logsumexp(values + _log_shares(rows, width, features))
 
 
-def _parts(kernel, points, bandwidths, broad, x):
-    """log-densities (m, k + 1) of every row of bandwidths, and of the broad part."""
-    size = max(1, min(256, 2_000_000 // len(points)))  # pairs in memory at a time
-    run = _Mean(kernel)
-    rows = [in_batches(run, x, shared=(points, times), size=size) for times in bandwidths]
-    rows.append(in_batches(broad.log_prob, x, jnp.zeros((len(x), 0), x.dtype)))
-    return jnp.stack(rows, axis=1)
-
-
+@door("fit_density")
 def fit_density(
     kernel: AbstractHeatKernel,
     data: Points,
     *,
+    condition: Any = None,
+    groups: Any = None,
     key: Key,
     validation: float | Any = 0.1,
     adaptive: bool = False,
@@ -110,50 +177,132 @@ def fit_density(
     Args:
         kernel: the heat kernel that is put around every data point.
         data: points along the first axis.
+        condition: numbers (n,) or (n, c), or labels (n,), that come with each point.
+        groups: names of what points belong to, if new points will come from others: whole groups
+            are put aside.
         key: a random key, to put validation data aside.
-        validation: the fraction to put aside, or points.
+        validation: the fraction to put aside; or a pair (points, conditions), or points alone.
         adaptive: several bandwidths that adapt to the distance of neighbours, instead of one.
         t_min: the smallest bandwidth; by default it follows from the distance of neighbours.
     """
     if not isinstance(kernel, AbstractHeatKernel):
-        raise TypeError(f"fit_density: kernel must be a heat kernel, got {kernel!r:.80}.")
+        raise TypeError(f"kernel must be a heat kernel, got {kernel!r:.80}.")
+    key, given = random_key(key), Given(data, condition, groups, validation)
+    prepared = prepare(kernel.manifold, given, key=key, centred=False)
+    places = np.asarray(jax.vmap(kernel.manifold.embedding)(prepared.points), np.float64)
+    record = {
+        "manifold": str(kernel.manifold),
+        "kernel": str(kernel),
+        "adaptive": adaptive,
+        "t_min": t_min,
+        "key": key_numbers(key).tolist(),
+        "calor": __version__,
+    }
+    start = KernelDensity(  # pyright: ignore[reportCallIssue]
+        kernel=kernel,
+        points=prepared.points,
+        bandwidths=jnp.zeros((0, len(places)), prepared.points.dtype),
+        broad=_broad(kernel, prepared.points, places),
+        weights=(1 - _BROAD, _BROAD),
+        condition=prepared.encoder,
+        rows=prepared.features,
+        width=jnp.asarray(_APART, prepared.features.dtype),
+        record=json.dumps(record),
+    )
+    find = _mixed if adaptive else _single
+    return find(start, prepared, places, t_min, key)
+
+
+def _broad(
+    kernel: AbstractHeatKernel, points: Float[Array, "n ..."], places: Float[np.ndarray, "n d"]
+) -> AbstractPrior:
+    """What is left for points that are far from all others."""
     manifold = kernel.manifold
-    key = random_key(key, "fit_density")
-    prepared = prepare(manifold, data, None, validation, key, "fit_density", centre=False)
-    points, held = prepared.points, prepared.held_out
-    places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
-    broad = Uniform(manifold)
-    if not manifold.is_compact():
-        variance = float(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1)) / manifold.dim)
-        broad = KernelPrior(kernel, variance, frechet_mean(manifold, points)[None])
-    if adaptive:
-        bandwidths = jnp.maximum(_adaptive(places), t_min or _SMALLEST).astype(points.dtype)
-        parts = np.asarray(_parts(kernel, points, bandwidths, broad, held), np.float64)
-        weights = tuple(mixture_weights(parts).tolist())
-        return KernelDensity(kernel, points, bandwidths, broad, weights)
-    few = held[jr.permutation(key, len(held))[:_POINTS]]
-    weights = (1 - _BROAD, _BROAD)
-
-    def value(t):
-        density = KernelDensity(
-            kernel, points, jnp.full((1, len(points)), t, points.dtype), broad, weights
-        )
-        return float(jnp.mean(density.log_prob(few))), density
-
-    found = [value(t) for t in _candidates(places, t_min)]
-    return max(found, key=lambda pair: pair[0])[1]
+    if manifold.is_compact():
+        return Uniform(manifold)
+    variance = float(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1)) / manifold.dim)
+    return KernelPrior(kernel, variance, frechet_mean(manifold, points)[None])
 
 
-def _candidates(places, t_min):
+def _mixed(
+    start: KernelDensity,
+    prepared: Prepared,
+    places: Float[np.ndarray, "n d"],
+    t_min: float | None,
+    key: Key,
+) -> KernelDensity:
+    """Bandwidths that adapt, with their weights."""
+    times = np.maximum(_adaptive(places, _labels(prepared)), t_min or _SMALLEST)
+    held = prepared.held_out, prepared.held_features
+    many = eqx.tree_at(lambda d: d.bandwidths, start, jnp.asarray(times, start.points.dtype))
+    found = _best(
+        [_of_width(many, width) for width in _widths(prepared)],
+        lambda density: float(np.mean(mixture_value(density.parts_of(*held)))),
+    )
+    weights = tuple(mixture_weights(found.parts_of(*held)).tolist())
+    return dataclasses.replace(found, weights=weights)
+
+
+def _single(
+    start: KernelDensity,
+    prepared: Prepared,
+    places: Float[np.ndarray, "n d"],
+    t_min: float | None,
+    key: Key,
+) -> KernelDensity:
+    """One bandwidth, and one width, each of the largest likelihood given the other."""
+    few = jr.permutation(key, len(prepared.held_out))[:_POINTS]
+    held = prepared.held_out[few], prepared.held_features[few]
+    broad = jnp.log(jnp.asarray(start.weights, start.points.dtype))
+
+    def value(density: KernelDensity) -> float:
+        return float(jnp.mean(logsumexp(density.parts_of(*held) + broad, axis=1)))
+
+    def of_time(density: KernelDensity, t: float) -> KernelDensity:
+        times = jnp.full((1, len(places)), t, density.points.dtype)
+        return eqx.tree_at(lambda d: d.bandwidths, density, times)
+
+    candidates, widths = _candidates(places, t_min), _widths(prepared)
+    found = _of_width(start, widths[len(widths) // 2])
+    found = _best([of_time(found, t) for t in candidates], value)
+    if len(widths) > 1:
+        found = _best([_of_width(found, width) for width in widths], value)
+        found = _best([of_time(found, t) for t in candidates], value)
+    return found
+
+
+def _best(densities: list[KernelDensity], value: Callable[[KernelDensity], float]) -> KernelDensity:
+    """The one of the largest value, which is not asked for if there is no choice."""
+    return densities[0] if len(densities) == 1 else max(densities, key=value)
+
+
+def _of_width(density: KernelDensity, width: float) -> KernelDensity:
+    return eqx.tree_at(lambda d: d.width, density, jnp.asarray(width, density.rows.dtype))
+
+
+def _widths(prepared: Prepared) -> tuple[float, ...]:
+    """The widths to try: one if there are no conditions, or labels."""
+    encoder = prepared.encoder
+    return (_APART,) if encoder is None or encoder.labels else tuple(_WIDTHS)
+
+
+def _labels(prepared: Prepared) -> list[Bool[np.ndarray, " n"]]:
+    """Which points are of each label; one set of all points where there are no labels."""
+    encoder = prepared.encoder
+    if encoder is None or not encoder.labels:
+        return [np.ones(len(prepared.points), bool)]
+    return [column > 0 for column in np.asarray(prepared.features).T if column.any()]
+
+
+def _candidates(places: Float[np.ndarray, "n d"], t_min: float | None) -> Float[np.ndarray, " b"]:
     """Bandwidths from the distance of neighbours to the spread of the data."""
-    smallest = t_min
     if t_min is None:
-        smallest = max(_SMALLEST, float(np.quantile(_neighbours(places, 1), 0.1)) ** 2 / 8)
+        t_min = max(_SMALLEST, float(np.quantile(_neighbours(places, 1), 0.1)) ** 2 / 8)
     largest = float(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))) / 4
-    return np.geomspace(smallest, max(largest, 2 * smallest), _BANDWIDTHS)
+    return np.geomspace(t_min, max(largest, 2 * t_min), _BANDWIDTHS)
 
 
-def _neighbours(places, number):
+def _neighbours(places: Float[np.ndarray, "n d"], number: int) -> Float[np.ndarray, " n"]:
     """The distance of each point to its neighbour of a given number among different points."""
     unique = np.unique(places, axis=0)
     number = min(number, len(unique) - 1)
@@ -162,6 +311,12 @@ def _neighbours(places, number):
     return KDTree(unique).query(places, number + 1)[0][:, -1]
 
 
-def _adaptive(places):
-    rows = [c * _neighbours(places, k) for k in _NEIGHBOURS for c in _FRACTIONS]
-    return jnp.asarray(np.stack(rows) ** 2 / 2)
+def _adaptive(
+    places: Float[np.ndarray, "n d"], sets: list[Bool[np.ndarray, " n"]]
+) -> Float[np.ndarray, "k n"]:
+    """Bandwidths by the distance of neighbours in the same set."""
+    found = np.empty((len(_NEIGHBOURS) * len(_FRACTIONS), len(places)))
+    for inside in sets:
+        rows = [c * _neighbours(places[inside], k) for k in _NEIGHBOURS for c in _FRACTIONS]
+        found[:, inside] = np.stack(rows) ** 2 / 2
+    return found

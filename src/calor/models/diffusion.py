@@ -4,7 +4,7 @@ The model is the score of the noised data for times from t_min to t1, learned by
 matching.  The probability flow dx/dt = -s carries the law of the noised data from time to time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,100 +16,75 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.checks import positive_time
+from ..core.doors import door
 from ..core.types import Key, Point, Points, Scalar, Tangent
-from ..data.conditions import Condition
+from ..data.prepare import Given
 from ..heat.kernel import AbstractHeatKernel
-from ..manifolds import AbstractManifold
-from ..training.loop import History
+from ..store.stored import stored
 from ..training.settings import Training
-from . import generate as reverse
-from .clouds import CloudNetwork, CloudScore
-from .fields import AbstractScore, TangentScore
-from .fit import Choices, fit_model, is_cloud
-from .model import AbstractModel
-from .network import Network
+from . import generate
+from .fields import AbstractField, TangentScore
+from .fit import fit_model
+from .flow_model import AbstractFlowModel
+from .network import AbstractNetwork
 from .objectives import Denoising
-from .prior import AbstractPrior
+from .specification import Choices, Kind, Run
 
 
-class Diffusion(AbstractModel):
+@stored("Diffusion", root="model", arrays={"centre": np.asarray})
+class Diffusion(AbstractFlowModel):
     """A diffusion model; `calor.fit` makes it."""
 
-    manifold: AbstractManifold
-    field: AbstractScore
-    prior: AbstractPrior
-    condition: Condition | None
-    centre: np.ndarray | None
-    stops: tuple[float, ...] = eqx.field(static=True)
-    weights: tuple[float, ...] = eqx.field(static=True)
-    t1: float = eqx.field(static=True)
-    history: History
-    record: str = eqx.field(static=True)
+    def methods(self):
+        return tuple(generate.METHODS)
 
-    def sample(
-        self,
-        n: int,
-        *,
-        condition: Any = None,
-        key: Key,
-        method: str = "walk",
-        steps: int = 200,
-    ) -> Float[Array, "n ..."]:
-        """Draw points.
-
-        Args:
-            n: how many.
-            condition: of each point, or one for all, if the model was fitted with conditions.
-            key: a random key.
-            method: `"walk"`, a geodesic random walk of the reverse SDE; `"flow"`, the probability
-                flow; or `"corrected"`, the walk with Langevin corrections.
-            steps: of the walk or flow.
-        """
-        if method not in reverse.METHODS:
-            known = ", ".join(repr(name) for name in reverse.METHODS)
-            raise ValueError(f"sample: method must be one of {known}, got {method!r}.")
-        return self._drawn(
-            n, condition, key, steps, _Generate(self._bare(), reverse.METHODS[method])
-        )
-
+    @door("score")
     def score(self, t: Scalar, x: Point, *, condition: Any = None) -> Tangent:
         """The score of the noised data at one point."""
         x = self.manifold.check_point(x)
-        features = self._features(condition, 1, "score")[0]
-        t = positive_time(t, "score").astype(x.dtype)
+        features = self.features(condition, 1)[0]
+        t = positive_time(t).astype(x.dtype)
         if self.centre is None:
             return self.field(t, x, features)
         centre, manifold = jnp.asarray(self.centre, x.dtype), self.manifold
-        inside = manifold.to_origin(x, centre)  # pyright: ignore
-        out = lambda y: manifold.from_origin(y, centre)  # pyright: ignore
+        inside = manifold.to_origin(x, centre)
+        out = lambda y: manifold.from_origin(y, centre)
         return jax.jvp(out, (inside,), (self.field(t, inside, features),))[1]
 
+    # The model's own time is log t, so that every scale takes about equally long.
+
     def velocity(self, tau, x, features):
-        t = jnp.exp(tau)  # tau = log t: every scale takes about equally long
+        t = jnp.exp(tau)
         return -t * self.field(t, x, features)
 
     def span(self, stop):
         return jnp.log(stop), jnp.log(jnp.asarray(self.t1, stop.dtype))
+
+    def generator(self, method):
+        return _Generate(self.bare(), generate.METHODS[method])
 
 
 class _Generate(eqx.Module):
     """One draw of a model; a value, so that it is compiled once."""
 
     model: Diffusion
-    method: Any = eqx.field(static=True)
+    method: Callable = eqx.field(static=True)
 
-    def __call__(self, times, key, stop, features):
+    def __call__(
+        self, times: Float[Array, " s"], key: Key, stop: Scalar, features: Float[Array, " c"]
+    ) -> Point:
         key_start, key_run = jr.split(key)
         x = self.model.prior.sample(key_start, features)
 
-        def score(t, x):
+        def score(t: Scalar, x: Point) -> Tangent:
             return self.model.field(t, x, features)
 
         times, stop = times.astype(x.dtype), stop.astype(x.dtype)
         manifold = self.model.manifold
-        return reverse.generate(score, manifold, self.method, times, stop, x, key_run)
+        return generate.generate(score, manifold, self.method, times, stop, x, key_run)
 
 
+@door("fit")
 def fit(
     kernel: AbstractHeatKernel,
     data: Points,
@@ -118,8 +93,8 @@ def fit(
     groups: Any = None,
     key: Key,
     validation: float | Any = 0.1,
-    score: type[AbstractScore] = TangentScore,
-    network: Network | CloudNetwork | None = None,
+    score: type[AbstractField] = TangentScore,
+    network: AbstractNetwork | None = None,
     training: Training | None = None,
     t_min: float | None = None,
     t1: float | None = None,
@@ -152,7 +127,7 @@ def fit(
         t1: the last time; by default six over the first eigenvalue on compact manifolds, and four
             times the variance of the data on others; on SPD(n) the largest variance of the
             logarithms, given the condition.
-        time_power: the law of the times in training, see `TimeLaw`.
+        time_power: the law of the times in training, see `times.Times`.
         centres: of the prior on a manifold that is not compact: 1 is the Frechet mean of the data,
             more are so many of the data points.
         stops: times at which the density is read off; by default multiples of t_min.
@@ -161,19 +136,12 @@ def fit(
         progress: whether to show a progress bar; by default on a terminal only.
         resume: a file for the state of an unfinished training, which goes on from it if it exists.
     """
-    given = t_min, t1, time_power, centres, stops, centred, progress, resume
-    choices = Choices(network, training, *given)
-    field = CloudScore if is_cloud(kernel) else score
-    return fit_model(
+    choices = Choices(network, training, t_min, t1, time_power, centres, stops, centred)
+    kind = Kind(
         Diffusion,
-        field,
-        lambda prior, law: Denoising(law, kernel),
-        kernel,
-        data,
-        condition,
-        groups,
-        validation,
-        choices,
-        key,
-        "fit",
+        lambda family: family.score or score,
+        lambda times, kernel, prior: Denoising(times, kernel),
     )
+    run = Run("fit", progress=progress, resume=resume)
+    given = Given(data, condition, groups, validation)
+    return fit_model(kind, kernel, given, choices, key=key, run=run)

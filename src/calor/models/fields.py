@@ -1,4 +1,4 @@
-r"""Scores: tangent vector fields that a network gives, for every time.
+r"""Scores and velocities: tangent vector fields that a network gives, for every time.
 
 The score of the noised data is s(t, x) = grad log p_t(x).  Two ways to write one with a network N
 of the embedded point:
@@ -16,7 +16,7 @@ of the embedded point:
       s = log_x(y) / (a (1 + a)),    a = sqrt(2t).
 
 A network may be told of a first guess, the score of a noised mixture of Gaussians that the embedded
-data look like (`calor.mixture`), or of a Gaussian given the condition (`calor.gaussian`); in a
+data look like (`guesses.mixture`), or of a Gaussian given the condition (`guesses.gaussian`); in a
 `TangentScore` it is added to N.
 
 On a quotient both are equivariant by construction: the field is averaged over those images of x
@@ -31,37 +31,30 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..core.types import Key, Point, Scalar, Tangent
+from ..core.types import Point, Scalar, Tangent
 from ..manifolds import AbstractManifold
-from .guesses.gaussian import Gaussian
-from .guesses.mixture import Mixture
-from .network import FieldNetwork
-
-Guess = Mixture | Gaussian
+from ..store.stored import stored
+from .guesses.base import AbstractGuess
+from .network import AbstractNetwork, FieldNetwork
 
 
-class AbstractScore(eqx.Module):
-    """A tangent vector field for every time; a new one supplies `outputs` and `vector_at`.
-
-    Its network is a `FieldNetwork` of the embedded point unless `make_network` makes another.
-    """
+class AbstractField(eqx.Module):
+    """A tangent vector field for every time; a new one supplies `vector_at`."""
 
     manifold: eqx.AbstractVar[AbstractManifold]
     network: eqx.AbstractVar[Any]
-    guess: eqx.AbstractVar[Guess | None]
+    guess: eqx.AbstractVar[AbstractGuess | None]
     """A law that embedded data look like, if the network is told of one."""
 
     @staticmethod
-    @abstractmethod
     def outputs(manifold: AbstractManifold) -> int:
-        """How many numbers the network has to return."""
+        """How many numbers the network returns: a coefficient for each vector of the frame."""
+        return frame_size(manifold)
 
     @staticmethod
-    def make_network(
-        key: Key, manifold: AbstractManifold, conditions: int, times: tuple[float, float]
-    ) -> Any:
-        """A network of its own from the size of conditions and the first and last time, or None."""
-        return None
+    def network_of(chosen: AbstractNetwork) -> AbstractNetwork:
+        """Its network: the one that was chosen, unless it has one of its own."""
+        return chosen
 
     @staticmethod
     def adds_guess() -> bool:
@@ -94,7 +87,11 @@ def frame_size(manifold: AbstractManifold) -> int:
 
 
 def guessed(
-    manifold: AbstractManifold, guess: Guess, t: Scalar, x: Point, condition: Float[Array, " c"]
+    manifold: AbstractManifold,
+    guess: AbstractGuess,
+    t: Scalar,
+    x: Point,
+    condition: Float[Array, " c"],
 ) -> Float[Array, " f"]:
     """sqrt(2t) times the score of a noised guess, as coefficients in the frame at x."""
     place, pull_back = jax.vjp(manifold.embedding, x)
@@ -103,7 +100,7 @@ def guessed(
 
 
 def network_output(
-    field: AbstractScore, t: Scalar, x: Point, condition: Float[Array, " c"]
+    field: AbstractField, t: Scalar, x: Point, condition: Float[Array, " c"]
 ) -> tuple[Float[Array, " o"], Float[Array, " f"] | None]:
     """What the network of a field returns at x, and the guess that it was told of."""
     place = field.manifold.embedding(x)
@@ -113,14 +110,13 @@ def network_output(
     return field.network(place, t, jnp.concatenate([condition, told])), told
 
 
-class TangentScore(AbstractScore):
+@stored("TangentScore")
+class TangentScore(AbstractField):
     """An ambient field, projected to the tangent space and scaled with time."""
 
     manifold: AbstractManifold
     network: FieldNetwork
-    guess: Guess | None = None
-
-    outputs = staticmethod(frame_size)
+    guess: AbstractGuess | None = None
 
     @staticmethod
     def adds_guess():
@@ -138,12 +134,13 @@ class TangentScore(AbstractScore):
         return scale * jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
 
 
-class DenoisedScore(AbstractScore):
+@stored("DenoisedScore")
+class DenoisedScore(AbstractField):
     """A point of the manifold, toward which noise is taken away."""
 
     manifold: AbstractManifold
     network: FieldNetwork
-    guess: Guess | None = None
+    guess: AbstractGuess | None = None
 
     @staticmethod
     def outputs(manifold):
@@ -160,3 +157,16 @@ class DenoisedScore(AbstractScore):
     def denoised(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Point:
         """The denoised point exp_x(2t s)."""
         return self.manifold.exp_at(x, 2 * t * self(t, x, condition))
+
+
+@stored("TangentVelocity")
+class TangentVelocity(AbstractField):
+    """An ambient field of order one, projected to the tangent space."""
+
+    manifold: AbstractManifold
+    network: FieldNetwork
+    guess: AbstractGuess | None = None
+
+    def vector_at(self, t, x, condition):
+        coefficients, _ = network_output(self, t, x, condition)
+        return jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)

@@ -18,63 +18,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..core.types import Key, Points
-from ..data.conditions import Condition
-from ..heat.clouds.matchings import Labelled
+from ..core.doors import door
+from ..core.types import Key, Point, Points, Scalar, Tangent
+from ..data.prepare import Given
 from ..heat.kernel import AbstractHeatKernel
-from ..manifolds import AbstractManifold
-from ..training.loop import History
+from ..store.stored import stored
 from ..training.settings import Training
-from .clouds import CloudNetwork, CloudVelocity
-from .fields import AbstractScore, Guess, frame_size, network_output
-from .fit import Choices, fit_model, is_cloud
+from .fit import fit_model
+from .flow_model import AbstractFlowModel
 from .generate import midpoint
-from .model import AbstractModel
-from .network import FieldNetwork, Network
-from .objectives import Matching
-from .prior import AbstractPrior
+from .network import AbstractNetwork
+from .objectives import FlowMatching
+from .specification import Choices, Kind, Run
 
 
-class TangentVelocity(AbstractScore):
-    """An ambient field of order one, projected to the tangent space."""
-
-    manifold: AbstractManifold
-    network: FieldNetwork
-    guess: Guess | None = None
-
-    outputs = staticmethod(frame_size)
-
-    def vector_at(self, t, x, condition):
-        coefficients, _ = network_output(self, t, x, condition)
-        return jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
-
-
-class Flow(AbstractModel):
+@stored("Flow", root="model", arrays={"centre": np.asarray})
+class Flow(AbstractFlowModel):
     """A flow model; `calor.fit_flow` makes it."""
 
-    manifold: AbstractManifold
-    field: AbstractScore
-    prior: AbstractPrior
-    condition: Condition | None
-    centre: np.ndarray | None
-    stops: tuple[float, ...] = eqx.field(static=True)
-    weights: tuple[float, ...] = eqx.field(static=True)
-    t1: float = eqx.field(static=True)
-    history: History
-    record: str = eqx.field(static=True)
-
-    def sample(
-        self, n: int, *, condition: Any = None, key: Key, steps: int = 200
-    ) -> Float[Array, "n ..."]:
-        """Draw points.
-
-        Args:
-            n: how many.
-            condition: of each point, or one for all, if the model was fitted with conditions.
-            key: a random key.
-            steps: of the midpoint rule.
-        """
-        return self._drawn(n, condition, key, steps, _Generate(self._bare()))
+    def methods(self):
+        return ("flow",)
 
     # The model's own time is log(1 - tau), so that every scale takes about equally long.
 
@@ -85,21 +48,29 @@ class Flow(AbstractModel):
     def span(self, stop):
         return jnp.log(stop / self.t1) / 2, jnp.zeros((), stop.dtype)
 
+    def generator(self, method):
+        return _Generate(self.bare())
+
+
+FLOW = Kind(Flow, lambda family: family.velocity, FlowMatching)
+
 
 class _Generate(eqx.Module):
     """One draw of a model; a value, so that it is compiled once."""
 
     model: Flow
 
-    def __call__(self, times, key, stop, features):
+    def __call__(
+        self, times: Float[Array, " s"], key: Key, stop: Scalar, features: Float[Array, " c"]
+    ) -> Point:
         model, manifold = self.model, self.model.manifold
 
-        def step(x, ends):
+        def step(x: Point, ends: Float[Array, "2"]) -> tuple[Point, None]:
             start, end = jnp.sqrt(ends / model.t1)  # what is left of the way
             moved = midpoint(velocity, manifold, start, end, x)
             return jnp.where(ends[0] > stop, moved, x), None
 
-        def velocity(left, x):
+        def velocity(left: Scalar, x: Point) -> Tangent:
             return model.field(model.t1 * left**2, x, features)
 
         start = model.prior.sample(key, features)
@@ -107,6 +78,7 @@ class _Generate(eqx.Module):
         return jax.lax.scan(step, start, ends)[0]
 
 
+@door("fit_flow")
 def fit_flow(
     kernel: AbstractHeatKernel,
     data: Points,
@@ -115,7 +87,7 @@ def fit_flow(
     groups: Any = None,
     key: Key,
     validation: float | Any = 0.1,
-    network: Network | CloudNetwork | None = None,
+    network: AbstractNetwork | None = None,
     training: Training | None = None,
     t_min: float | None = None,
     t1: float | None = None,
@@ -134,19 +106,7 @@ def fit_flow(
     of the quotient, every point with its partner in the best matching, unless the kernel is
     `"labelled"`.
     """
-    given = t_min, t1, time_power, centres, stops, centred, progress, resume
-    choices = Choices(network, training, *given)
-    labelled = isinstance(getattr(kernel, "matching", None), Labelled)
-    return fit_model(
-        Flow,
-        CloudVelocity if is_cloud(kernel) else TangentVelocity,
-        lambda prior, law: Matching(law, kernel.manifold, prior, labelled),
-        kernel,
-        data,
-        condition,
-        groups,
-        validation,
-        choices,
-        key,
-        "fit_flow",
-    )
+    choices = Choices(network, training, t_min, t1, time_power, centres, stops, centred)
+    run = Run("fit_flow", progress=progress, resume=resume)
+    given = Given(data, condition, groups, validation)
+    return fit_model(FLOW, kernel, given, choices, key=key, run=run)

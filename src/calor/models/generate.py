@@ -31,27 +31,35 @@ Field = Callable[[Scalar, Point], Tangent]
 _LANGEVIN = 0.25
 
 
-def walk(score: Field, manifold: AbstractManifold, t, after, x, key):
+def walk(
+    score: Field, manifold: AbstractManifold, t: Scalar, after: Scalar, x: Point, key: Key
+) -> Point:
     """One step of the reverse SDE."""
     drift = 2 * (t - after) * score(t, x)
     noise = jnp.sqrt(2 * (t - after) * after / t) * manifold.draw_tangent(key, x)
     return manifold.project_at(manifold.exp_at(x, drift + noise))
 
 
-def flow(score: Field, manifold: AbstractManifold, t, after, x, key):
+def flow(
+    score: Field, manifold: AbstractManifold, t: Scalar, after: Scalar, x: Point, key: Key
+) -> Point:
     """One step of the probability flow."""
     start, end = jnp.sqrt(2 * t), jnp.sqrt(2 * after)
     return midpoint(lambda a, x: a * score(a**2 / 2, x), manifold, start, end, x)
 
 
-def midpoint(velocity: Field, manifold: AbstractManifold, start, end, x):
+def midpoint(
+    velocity: Field, manifold: AbstractManifold, start: Scalar, end: Scalar, x: Point
+) -> Point:
     """One step of the midpoint rule, from `start` down to `end`."""
     halfway = manifold.exp_at(x, (start - end) / 2 * velocity(start, x))
     move = (start - end) * velocity((start + end) / 2, halfway)
     return manifold.project_at(manifold.exp_at(halfway, manifold.log_at(halfway, x) + move))
 
 
-def corrected(score: Field, manifold: AbstractManifold, t, after, x, key):
+def corrected(
+    score: Field, manifold: AbstractManifold, t: Scalar, after: Scalar, x: Point, key: Key
+) -> Point:
     """One step of the reverse SDE and one of Langevin dynamics."""
     key_walk, key_noise = jr.split(key)
     x = walk(score, manifold, t, after, x, key_walk)
@@ -60,7 +68,7 @@ def corrected(score: Field, manifold: AbstractManifold, t, after, x, key):
     return manifold.project_at(manifold.exp_at(x, length * score(after, x) + noise))
 
 
-METHODS = {"walk": walk, "flow": flow, "corrected": corrected}
+METHODS: dict[str, Callable] = {"walk": walk, "flow": flow, "corrected": corrected}
 
 
 def generate(
@@ -74,7 +82,7 @@ def generate(
 ) -> Point:
     """Run one point down the times until its own last time `stop`."""
 
-    def step(x, inputs):
+    def step(x: Point, inputs: tuple[Scalar, Scalar, Key]) -> tuple[Point, None]:
         t, after, key = inputs
         moved = method(score, manifold, t, jnp.maximum(after, stop), x, key)
         return jnp.where(t > stop, moved, x), None

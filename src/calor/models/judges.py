@@ -1,14 +1,17 @@
 """How good a model is at held out points, as training sees it."""
 
+import dataclasses
+
 import equinox as eqx
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
-from ..core.types import Key
+from ..core.types import Key, Scalar
 from ..data.prepare import Prepared
-from .fields import AbstractScore
-from .model import AbstractModel, changed, finite, mixture_weights
+from .fields import AbstractField
+from .flow_model import AbstractFlowModel
+from .model import mixture_value
 from .objectives import AbstractObjective, squared_error
 
 # During training it is fewer, and the flow is followed in so many steps.
@@ -21,7 +24,7 @@ class HeldOutLikelihood:
     Some of the stops, some of the points, the flow by few steps of the midpoint rule.
     """
 
-    def __init__(self, model: AbstractModel, prepared: Prepared, key: Key):
+    def __init__(self, model: AbstractFlowModel, prepared: Prepared, key: Key):
         """Choose the points.
 
         Args:
@@ -29,20 +32,19 @@ class HeldOutLikelihood:
             prepared: the data.
             key: a random key.
         """
-        chosen = jr.permutation(key, len(prepared.held_out))[:_QUICK_POINTS]
-        self._model = changed(model, stops=model.stops[::2])
-        self._points = prepared.held_out[chosen], prepared.held_features[chosen]
+        self._model = dataclasses.replace(model, stops=model.stops[::2])
+        self._points, self._features = _some(prepared, key)
         self._key = key
 
     def __len__(self) -> int:
         """The number of points."""
-        return len(self._points[0])
+        return len(self._points)
 
-    def __call__(self, field: AbstractScore) -> Float[np.ndarray, " n"]:
+    def __call__(self, field: AbstractField) -> Float[np.ndarray, " n"]:
         """The value of a field at each point."""
-        model = changed(self._model, field=field)
-        parts = finite(model._parts(*self._points, self._key, 0.0, None, _QUICK_STEPS))
-        return -np.logaddexp.reduce(parts + np.log(mixture_weights(parts)), axis=1)
+        model = dataclasses.replace(self._model, field=field)
+        settings = {"key": self._key, "tolerance": 0.0, "steps": _QUICK_STEPS}
+        return -mixture_value(model.parts_of(self._points, self._features, **settings))
 
 
 class HeldOutLoss:
@@ -60,20 +62,31 @@ class HeldOutLoss:
             key: a random key.
             draws: of noise, for each point.
         """
-        chosen = jr.permutation(key, len(prepared.held_out))[:_QUICK_POINTS]
-        self._points = prepared.held_out[chosen], prepared.held_features[chosen]
+        self._points, self._features = _some(prepared, key)
         self._objective, self._keys = objective, jr.split(key, draws)
 
     def __len__(self) -> int:
         """The number of draws: a draw of noise for all points counts as one."""
         return len(self._keys)
 
-    def __call__(self, field: AbstractScore) -> Float[np.ndarray, " n"]:
+    def __call__(self, field: AbstractField) -> Float[np.ndarray, " n"]:
         """The loss of a field for each draw."""
-        rows = [_objective_value(self._objective, field, *self._points, k) for k in self._keys]
-        return np.asarray(rows, np.float64)
+        given = self._objective, field, self._points, self._features
+        return np.asarray([_objective_value(*given, key) for key in self._keys], np.float64)
+
+
+def _some(prepared: Prepared, key: Key) -> tuple[Float[Array, "n ..."], Float[Array, "n c"]]:
+    """Some of the held out points, and their features."""
+    chosen = jr.permutation(key, len(prepared.held_out))[:_QUICK_POINTS]
+    return prepared.held_out[chosen], prepared.held_features[chosen]
 
 
 @eqx.filter_jit
-def _objective_value(objective, field, points, features, key):
+def _objective_value(
+    objective: AbstractObjective,
+    field: AbstractField,
+    points: Float[Array, "n ..."],
+    features: Float[Array, "n c"],
+    key: Key,
+) -> Scalar:
     return squared_error(field, field.manifold, objective.draw(points, features, key))

@@ -1,18 +1,15 @@
-r"""Generative models: what diffusion models and flows have in common.
+r"""Generative models: a mixture of parts, whatever the parts are.
 
-A model moves draws of a prior along a flow on the manifold.  The flow sharpens them as it goes, and
-it may be left early, at a *stop*: the noise that is left there is that of Brownian motion after the
-time t_k.  Which stop fits data best depends on the data, so a model is a mixture over a few stops
-and the prior, its weights found on validation data:
+    p(x | c) = sum_k w_k p_k(x | c)
 
-    p(x) = sum_k w_k p_{t_k}(x) + w_0 prior(x).
+A model says what the densities of its parts are and how points are drawn from them; the rest is the
+same for all.  Weights are those of the largest likelihood, by expectation and maximization.
 """
 
 import json
-import warnings
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,55 +17,53 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..core.checks import positive_integer, random_key
-from ..core.types import Key, Point, Points, Scalar, Tangent
+from ..core.doors import door
+from ..core.types import Key, Points
 from ..data.conditions import Condition
 from ..data.points import checked_points, uncentred
-from ..data.prepare import Prepared
 from ..manifolds import AbstractManifold
-from ..training.loop import History
-from . import likelihood
-from .fields import AbstractScore
-from .prior import AbstractPrior
+from ..store.stored import save
 
-# Stops of a smaller weight are left out.
-_SMALLEST_WEIGHT = 2e-3
-# How many held out points the weights are found on.
-_POINTS = 1024
 _BATCH = 512
 
 
 class AbstractModel(eqx.Module):
-    """A generative model on a manifold: `sample` draws from it, `log_prob` is its density."""
+    """A generative model on a manifold: `sample` draws from it, `log_prob` is its density.
+
+    A new one supplies `log_parts` and `draw_parts`, which take points and conditions as users give
+    them: `seen`, `features` and `outside` are at their doors.
+    """
 
     manifold: eqx.AbstractVar[AbstractManifold]
-    field: eqx.AbstractVar[AbstractScore]
-    prior: eqx.AbstractVar[AbstractPrior]
     condition: eqx.AbstractVar[Condition | None]
+    """How conditions are encoded, if the model was fitted with any."""
     centre: eqx.AbstractVar[np.ndarray | None]
     """The point that an isometry takes to the origin; the rest of the model lives around there."""
-    stops: eqx.AbstractVar[tuple[float, ...]]
     weights: eqx.AbstractVar[tuple[float, ...]]
-    """Of the stops, and of the prior."""
-    t1: eqx.AbstractVar[float]
-    history: eqx.AbstractVar[History]
+    """Of the parts."""
     record: eqx.AbstractVar[str]
     """How it was made: settings, seed, version, as JSON."""
 
     @abstractmethod
-    def sample(self, n: int, *, condition: Any = None, key: Key, steps: int = 200) -> Array:
-        """Draw n points."""
+    def log_parts(
+        self, x: Points, condition: Any, *, key: Key, tolerance: float, probes: int | None
+    ) -> Float[Array, "n k"]:
+        """The log-density of every part at points; the arguments are those of `log_prob`."""
 
     @abstractmethod
-    def velocity(self, tau: Scalar, x: Point, features: Float[Array, " c"]) -> Tangent:
-        """The velocity of the flow in a time tau of its own."""
+    def draw_parts(
+        self, parts: Int[Array, " n"], condition: Any, *, key: Key, steps: int, method: str
+    ) -> Float[Array, "n ..."]:
+        """A draw from each of so many parts; the other arguments are those of `sample`."""
 
-    @abstractmethod
-    def span(self, stop: Scalar) -> tuple[Scalar, Scalar]:
-        """The time tau at a stop, and the one at the prior."""
+    def methods(self) -> tuple[str, ...]:
+        """The ways to draw points, the usual one first."""
+        return ("exact",)
 
+    @door("log_prob")
     def log_prob(
         self,
         x: Points,
@@ -83,64 +78,65 @@ class AbstractModel(eqx.Module):
         Args:
             x: points along the first axis.
             condition: of each point, or one for all.
-            key: for the random vectors that estimate the divergence in high dimension.
-            tolerance: of the solver of the probability flow.
+            key: for the random vectors that estimate the divergence of a flow in high dimension.
+            tolerance: of the solver of a flow.
             probes: how many random vectors; by default the divergence is exact up to dimension
                 10, and estimated with 8 beyond.
         """
-        x = checked_points(self.manifold, x, "log_prob", "x", centre=self.centre)
-        features = self._features(condition, len(x), "log_prob")
-        key = jr.key(0) if key is None else random_key(key, "log_prob")
-        parts = self._parts(x, features, key, tolerance, probes, None)
-        lost = int(jnp.sum(jnp.any(jnp.isnan(parts), axis=1)))
-        if lost:
-            warnings.warn(
-                f"log_prob: the flow of {lost} points did not reach its end within "
-                f"{likelihood.LARGEST_STEPS} steps; their log-densities are NaN. Raise tolerance.",
-                stacklevel=2,
-            )
+        key = jr.key(0) if key is None else random_key(key)
+        parts = self.log_parts(x, condition, key=key, tolerance=tolerance, probes=probes)
         with np.errstate(divide="ignore"):
             weights = jnp.asarray(np.log(self.weights), parts.dtype)
         return logsumexp(parts + weights, axis=1)
 
-    def _parts(self, x, features, key, tolerance, probes, steps):
-        """log-densities (n, k + 1) at the stops and of the prior; NaN where the flow was lost."""
-        if probes is None:
-            probes = 0 if self.manifold.dim <= likelihood.EXACT_DIVERGENCE else 8
-        run, keys = _Density(self._bare(), probes, steps), jr.split(key, len(x))
-        columns = []
-        for stop in self.stops:
-            numbers = jnp.asarray(stop, x.dtype), jnp.asarray(tolerance, x.dtype)
-            values, reached = in_batches(run, x, features, keys, shared=numbers)
-            columns.append(jnp.where(reached, values, jnp.nan))
-        columns.append(in_batches(self.prior.log_prob, x, features))
-        return jnp.stack(columns, axis=1)
+    @door("sample")
+    def sample(
+        self,
+        n: int,
+        *,
+        condition: Any = None,
+        key: Key,
+        method: str | None = None,
+        steps: int = 200,
+    ) -> Float[Array, "n ..."]:
+        """Draw points.
 
-    def _bare(self):
-        """The model without what only describes it: equal ones share their compiled functions."""
-        nothing: dict = {"stops": (), "weights": (), "record": "", "centre": None}
-        return changed(self, **nothing, condition=None, history=History.empty(0))
-
-    def _drawn(self, n, condition, key, steps, run):
-        """n draws by `run`, a function of times, key, stop and features, each to its own stop."""
-        n = positive_integer(n, "n", "sample")
-        steps = positive_integer(steps, "steps", "sample")
-        features = self._features(condition, n, "sample")
-        key_part, key_run = jr.split(random_key(key, "sample"))
+        Args:
+            n: how many.
+            condition: of each point, or one for all, if the model was fitted with conditions.
+            key: a random key.
+            method: one of the model's `methods()`, by default the first.  Of a diffusion model:
+                `"walk"`, a geodesic random walk of the reverse SDE; `"flow"`, the probability
+                flow; or `"corrected"`, the walk with Langevin corrections.
+            steps: of the walk or flow.
+        """
+        known, n = self.methods(), positive_integer(n, "n")
+        if method is not None and method not in known:
+            listed = ", ".join(repr(name) for name in known)
+            raise ValueError(f"method must be one of {listed}, got {method!r}.")
+        steps = positive_integer(steps, "steps")
+        key_part, key_run = jr.split(random_key(key))
         parts = jr.choice(key_part, len(self.weights), (n,), p=jnp.asarray(self.weights))
-        stops = jnp.asarray([*self.stops, self.t1])[parts]
-        times = jnp.geomspace(self.t1, self.stops[0], steps + 1)
-        points = in_batches(run, jr.split(key_run, n), stops, features, shared=(times,))
-        return points if self.centre is None else uncentred(self.manifold, points, self.centre)
+        method = method or known[0]
+        return self.draw_parts(parts, condition, key=key_run, steps=steps, method=method)
 
-    def _features(self, condition, n, owner):
+    def seen(self, x: Points) -> Float[Array, "n ..."]:
+        """Points that were checked, as seen from the centre."""
+        return checked_points(self.manifold, x, "x", centre=self.centre)
+
+    def outside(self, points: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+        """Points as users see them."""
+        return uncentred(self.manifold, points, self.centre)
+
+    def features(self, condition: Any, n: int) -> Float[Array, "n c"]:
+        """The numbers that n conditions become, or one for all."""
         if self.condition is None:
             if condition is not None:
-                raise ValueError(f"{owner}: the model was fitted without conditions; leave it out.")
+                raise ValueError("the model was fitted without conditions; leave it out.")
             return jnp.zeros((n, 0))
         if condition is None:
-            raise ValueError(f"{owner}: the model was fitted with conditions; give condition=...")
-        return self.condition(condition, n, owner)
+            raise ValueError("the model was fitted with conditions; give condition=...")
+        return self.condition(condition, n)
 
     @property
     def about(self) -> dict:
@@ -149,44 +145,11 @@ class AbstractModel(eqx.Module):
 
     def save(self, path: str | Path) -> None:
         """Save the model in one file; `calor.load` reads it."""
-        from ..store import stored as checkpoint
-
-        checkpoint.save(path, self)
-
-    def __str__(self) -> str:
-        stops = ", ".join(f"{stop:.2g}" for stop in self.stops)
-        return f"{type(self).__name__}({self.manifold}, stops at t = {stops}, t1 = {self.t1:g})"
-
-
-Model = TypeVar("Model", bound=AbstractModel)
-
-
-class _Density(eqx.Module):
-    """The log-density of one point at one stop; a value, so that it is compiled once."""
-
-    model: AbstractModel
-    probes: int = eqx.field(static=True)
-    steps: int | None = eqx.field(static=True)
-
-    def __call__(self, stop, tolerance, x, features, key):
-        model = self.model
-        vectors = None
-        if self.probes:
-            vectors = likelihood.probes(key, model.manifold, x, self.probes)
-        way = likelihood.follow(
-            lambda tau, x: model.velocity(tau, x, features),
-            model.manifold,
-            x,
-            *model.span(stop),
-            tolerance=tolerance,
-            probes=vectors,
-            steps=self.steps,
-        )
-        return model.prior.log_prob(way.end, features) + way.divergence, way.reached
+        save(path, self)
 
 
 @eqx.filter_jit
-def _run_batch(function, shared, arrays):
+def _run_batch(function: Any, shared: tuple, arrays: tuple[Array, ...]) -> Any:
     return jax.vmap(lambda *one: function(*shared, *one))(*arrays)
 
 
@@ -208,53 +171,32 @@ def in_batches(function: Any, *arrays: Array, shared: tuple = (), size: int = _B
     return jax.tree.map(lambda *rows: jnp.concatenate(rows)[:count], *results)
 
 
-def with_weights(
-    model: Model, field: AbstractScore, history: History, prepared: Prepared, key: Key
-) -> Model:
-    """The model with a trained field, the weights of its stops by the likelihood of held out data.
-
-    Args:
-        model: everything but the field and its history.
-        field: the trained field.
-        history: of its training.
-        prepared: the data.
-        key: a random key.
-    """
-    model = changed(model, field=field, history=history)
-    if len(model.stops) == 1:
-        return changed(model, weights=(1.0, 0.0))
-    chosen = jr.permutation(key, len(prepared.held_out))[:_POINTS]
-    x, features = prepared.held_out[chosen], prepared.held_features[chosen]
-    parts = finite(model._parts(x, features, key, 1e-4, None, None))
-    weights = mixture_weights(parts)
-    keep = weights[:-1] >= _SMALLEST_WEIGHT
-    if not keep.any():
-        keep[np.argmax(weights[:-1])] = True
-    weights = mixture_weights(parts[:, np.append(keep, True)])
-    stops = tuple(np.asarray(model.stops)[keep].tolist())
-    return changed(model, stops=stops, weights=tuple(weights.tolist()))
-
-
-def changed(model: Model, **changes: Any) -> Model:
-    """The model with other fields."""
-    fields = {name: getattr(model, name) for name in type(model).__dataclass_fields__}
-    return type(model)(**{**fields, **changes})
-
-
-def finite(parts):
-    """In double precision, with points that the flow lost as points of no density."""
-    parts = np.asarray(parts, np.float64)
-    return np.where(np.isnan(parts), -1e3, parts)
-
-
-def mixture_weights(parts: Float[np.ndarray, "n k"], steps: int = 400) -> Float[np.ndarray, " k"]:
+def mixture_weights(
+    parts: Float[Array | np.ndarray, "n k"], steps: int = 400
+) -> Float[np.ndarray, " k"]:
     """The weights of a mixture of given densities with the largest likelihood, by EM.
 
     One more observation is shared among the parts, so that none has the weight zero.
+
+    Args:
+        parts: log-densities; NaN where there is no density.
+        steps: of expectation and maximization.
     """
+    parts = finite(parts)
     weights = np.full(parts.shape[1], 1 / parts.shape[1])
     for _ in range(steps):
         joint = parts + np.log(weights)
         share = np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
         weights = (share.sum(axis=0) + 1 / parts.shape[1]) / (len(parts) + 1)
     return weights
+
+
+def mixture_value(parts: Float[Array | np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
+    """The log-density at each point of the mixture with the weights of the largest likelihood."""
+    return np.logaddexp.reduce(finite(parts) + np.log(mixture_weights(parts)), axis=1)
+
+
+def finite(parts: Float[Array | np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+    """In double precision, with points that a flow lost as points of no density."""
+    parts = np.asarray(parts, np.float64)
+    return np.where(np.isnan(parts), -1e3, parts)

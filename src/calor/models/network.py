@@ -1,13 +1,12 @@
-"""Networks; they know nothing of geometry.
+"""Networks of scores and velocities, and what says their size.
 
-For solutions of the heat equation: a small set network, calor's own, and the modified perceptron of
-Wang et al., "An expert's guide to training physics-informed neural networks" (2023), which the
-paper uses.  For scores and velocities: a residual perceptron of place, time and condition.
+The usual one is a residual perceptron of place, time and condition; it knows no geometry.
 """
 
 import dataclasses
 import math
-from typing import ClassVar
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,10 +16,62 @@ from jaxtyping import Array, Float
 
 from ..core.checks import positive_integer
 from ..core.types import Key, Scalar
+from ..manifolds import AbstractManifold
+from ..store.stored import stored
 from ..training.dense import Dense, dense
 from ..training.fixed import Fixed
+from .likelihood import EXACT_DIVERGENCE
+from .times import Scales
+
+# The dimension up to which a network sees waves by default.
+_MOST_WAVES = 10
 
 
+class Task(NamedTuple):
+    """What a network is for."""
+
+    manifold: Any
+    points: Float[Array, "n ..."]
+    """Examples of where it is asked."""
+    scales: Scales
+    features: int
+    """How many numbers a condition has."""
+    told: int = 0
+    """How many numbers it is told by a first guess."""
+    outputs: int = 1
+    """How many numbers a field wants, if that is not up to the network."""
+    smallest: float = 0.0
+    """What places are divided by at least."""
+
+
+class AbstractNetwork(ABC):
+    """The size of a network; `build` makes one."""
+
+    @abstractmethod
+    def check(self, manifold: Any) -> None:
+        """Raise unless there is such a network on a manifold."""
+
+    @abstractmethod
+    def build(self, task: Task, *, key: Key) -> Any:
+        """A random network."""
+
+    def has_gaussian(self) -> bool | None:
+        """Whether it corrects a Gaussian; None leaves it to the manifold."""
+        return False
+
+    def mixture_size(self) -> int:
+        """How many Gaussians the mixture has that it corrects; zero if it corrects none."""
+        return 0
+
+    def judges_by_likelihood(self, manifold: AbstractManifold) -> bool:
+        """Whether the likelihood of held out points judges its training, or its loss there.
+
+        In many dimensions a likelihood is an estimate that takes long.
+        """
+        return manifold.dim <= EXACT_DIVERGENCE
+
+
+@stored("FieldNetwork")
 class FieldNetwork(eqx.Module):
     r"""A residual perceptron of a place z in a flat space, a time t and a condition.
 
@@ -69,7 +120,7 @@ class FieldNetwork(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Network:
+class Network(AbstractNetwork):
     """The size of a `FieldNetwork`, and what it can resolve."""
 
     width: int = 192
@@ -86,9 +137,6 @@ class Network:
     finest: float | None = None
     """The shortest wave, as 1/|k|; by default 2.5 sqrt(2 t_min)."""
 
-    judge: ClassVar[str] = "likelihood"
-    """Training is judged by the likelihood of held out points."""
-
     def __post_init__(self):
         for name, least in (("width", 1), ("depth", 1), ("frequencies", 0), ("centres", 0)):
             value = getattr(self, name)
@@ -104,35 +152,79 @@ class Network:
         if self.finest is not None and not self.finest > 0:
             raise ValueError(f"Network: finest must be positive, got {self.finest!r}.")
 
-    def build(
-        self,
-        key: Key,
-        places: Float[Array, "n d"],
-        scales: tuple[float, float],
-        times: tuple[float, float],
-        conditions: int,
-        outputs: int,
-        smallest: float = 1e-12,
-    ) -> FieldNetwork:
-        """A random network.
+    def check(self, manifold):
+        if self.gaussian and not manifold.has_chart():
+            raise ValueError(
+                "Network(gaussian=True) is for manifolds that one chart covers, such as SPD(n), "
+                f"not for {manifold}."
+            )
 
-        Args:
-            key: a random key.
-            places: examples of the place, which are standardized.
-            scales: the finest and the coarsest length to resolve.
-            times: the smallest and the largest time.
-            conditions: how many numbers the condition has.
-            outputs: how many numbers the network returns.
-            smallest: what places are divided by at least.
-        """
-        return _build(self, key, jnp.asarray(places), scales, times, conditions, outputs, smallest)
+    def has_gaussian(self):
+        return self.gaussian
+
+    def mixture_size(self):
+        return self.centres
+
+    def build(self, task, *, key):
+        """A random network of the embedded points of a manifold."""
+        manifold, network = task.manifold, self
+        # Compact manifolds are of size one, and late noise fills them however narrow the data are.
+        smallest = max(0.1 if manifold.is_compact() else 1e-12, task.smallest)
+        if network.frequencies is None and manifold.dim > _MOST_WAVES:
+            # Waves in random directions do not fill many dimensions.
+            network = dataclasses.replace(network, frequencies=0)
+        return field_network(
+            network,
+            jax.vmap(manifold.embedding)(task.points),
+            (task.scales.finest, task.scales.coarsest),
+            (task.scales.t_min, task.scales.t1),
+            task.features + task.told,
+            task.outputs,
+            smallest,
+            key=key,
+        )
+
+
+def field_network(
+    network: Network,
+    places: Float[Array, "n d"],
+    scales: tuple[float, float],
+    times: tuple[float, float],
+    conditions: int,
+    outputs: int,
+    smallest: float = 1e-12,
+    *,
+    key: Key,
+) -> FieldNetwork:
+    """A random network.
+
+    Args:
+        network: its size.
+        places: examples of the place, which are standardized.
+        scales: the finest and the coarsest length to resolve.
+        times: the smallest and the largest time.
+        conditions: how many numbers the condition has.
+        outputs: how many numbers the network returns.
+        smallest: what places are divided by at least.
+        key: a random key.
+    """
+    return _build(network, key, jnp.asarray(places), scales, times, conditions, outputs, smallest)
 
 
 _WAVES = 128
 
 
 @eqx.filter_jit
-def _build(network, key, places, scales, times, conditions, outputs, smallest):
+def _build(
+    network: Network,
+    key: Key,
+    places: Float[Array, "n d"],
+    scales: tuple[float, float],
+    times: tuple[float, float],
+    conditions: int,
+    outputs: int,
+    smallest: float,
+) -> FieldNetwork:
     key_direction, key_layers, key_out = jr.split(key, 3)
     size = places.shape[1]
     count = _WAVES if network.frequencies is None else network.frequencies

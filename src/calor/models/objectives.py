@@ -21,9 +21,9 @@ from jaxtyping import Array, Float
 from ..core.types import Key, Point, Scalar, Tangent
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold
-from .fields import AbstractScore
+from .fields import AbstractField
 from .prior import AbstractPrior
-from .times import TimeLaw
+from .times import Times
 
 
 class Examples(eqx.Module):
@@ -39,7 +39,7 @@ class Examples(eqx.Module):
 class AbstractObjective(eqx.Module):
     """How data become examples; the field has no part in it."""
 
-    law: eqx.AbstractVar[TimeLaw]
+    times: eqx.AbstractVar[Times]
 
     @abstractmethod
     def example(
@@ -52,7 +52,7 @@ class AbstractObjective(eqx.Module):
     ) -> Examples:
         """An example from each data point, at random times."""
         key_time, key_each = jr.split(key)
-        t = self.law.draw(key_time, len(points))
+        t = self.times.draw(key_time, len(points))
         keys = jr.split(key_each, len(points))
         return Examples(t, *jax.vmap(self.example)(t, points, features, keys), features)
 
@@ -60,18 +60,20 @@ class AbstractObjective(eqx.Module):
 class Denoising(AbstractObjective):
     """The score of the noised data is learned from the scores of a heat kernel."""
 
-    law: TimeLaw
+    times: Times
     kernel: AbstractHeatKernel
 
     def example(self, t, point, features, key):
         """Noise, and the score of the kernel there."""
-        return *self.kernel.draw_with_score(t, point, key), self.law.weight(t)
+        return *self.kernel.draw_with_score(t, point, key), self.times.weight(t)
 
 
-def squared_error(field: AbstractScore, manifold: AbstractManifold, examples: Examples) -> Scalar:
+def squared_error(field: AbstractField, manifold: AbstractManifold, examples: Examples) -> Scalar:
     """The weighted mean square of the differences to the targets."""
 
-    def one(t, x, target, weight, features):
+    def one(
+        t: Scalar, x: Point, target: Tangent, weight: Scalar, features: Float[Array, " c"]
+    ) -> Scalar:
         error = field(t, x, features) - target
         return weight * manifold.inner_at(x, error, error)
 
@@ -79,19 +81,17 @@ def squared_error(field: AbstractScore, manifold: AbstractManifold, examples: Ex
     return jnp.mean(jax.vmap(one)(*columns))
 
 
-class Matching(AbstractObjective):
+class FlowMatching(AbstractObjective):
     """The velocity is learned from those of single geodesics from the prior to data points."""
 
-    law: TimeLaw
-    manifold: AbstractManifold
+    times: Times
+    kernel: AbstractHeatKernel
+    """Its noise moves along the geodesics."""
     prior: AbstractPrior
-    labelled: bool = eqx.field(static=True, default=False)
-    """Whether points of clouds are joined as they are listed, not as they match best."""
 
     def example(self, t, point, features, key):
         """A place on a geodesic to the data point, and the velocity there."""
-        manifold = self.manifold
-        join = (lambda x, y: y - x) if self.labelled else manifold.log_at
-        left, start = jnp.sqrt(t / self.law.t1), self.prior.partner(point, key, features)
-        x = manifold.exp_at(point, left * join(point, start.astype(point.dtype)))
-        return x, join(x, point) / left, jnp.ones_like(t)
+        kernel, left = self.kernel, jnp.sqrt(t / self.times.t1)
+        start = self.prior.partner(point, key, features).astype(point.dtype)
+        x = kernel.manifold.exp_at(point, left * kernel.join(point, start))
+        return x, kernel.join(x, point) / left, jnp.ones_like(t)

@@ -3,7 +3,7 @@ r"""Where generation starts: the law of the noised data at the last time.
 On a compact manifold it is close to uniform.  Otherwise it is the mean of the heat kernels around
 the data, and the prior keeps a few centres: one, the Frechet mean of the data, as in the paper, or
 many of the data points themselves, which makes it exact at any last time.  Where the manifold has a
-chart, `calor.gaussian` has a prior that knows the shape of the data.
+chart, `guesses.gaussian` has a prior that knows the shape of the data.
 """
 
 from abc import abstractmethod
@@ -15,9 +15,17 @@ import jax.random as jr
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
+from ..core.doors import warn
 from ..core.types import Key, Point, Scalar
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold
+from ..manifolds.means import frechet_mean
+from ..store.stored import stored
+from .times import Scales
+
+
+class PriorWarning(UserWarning):
+    """The law of the noised data at the last time is not close to the prior."""
 
 
 class AbstractPrior(eqx.Module):
@@ -36,6 +44,7 @@ class AbstractPrior(eqx.Module):
         return self.sample(key, features)
 
 
+@stored("Uniform")
 class Uniform(AbstractPrior):
     """The uniform law of a compact manifold."""
 
@@ -55,6 +64,7 @@ class Uniform(AbstractPrior):
         return -volume.astype(x.dtype)
 
 
+@stored("KernelPrior")
 class KernelPrior(AbstractPrior):
     """The heat kernel at time t, around centres that are equally likely."""
 
@@ -90,3 +100,42 @@ def distance_from_uniform(
         return logsumexp(values) - jnp.log(len(values)) + manifold.log_volume()
 
     return float(jnp.mean(jnp.abs(jnp.expm1(jax.jit(jax.vmap(density))(points)))))
+
+
+def find_prior(
+    kernel: AbstractHeatKernel,
+    points: Float[Array, "n ..."],
+    scales: Scales,
+    centres: int,
+    key: Key,
+) -> AbstractPrior:
+    """The law that generation starts from; warns if the noised data are far from it.
+
+    Args:
+        kernel: noises the data.
+        points: the data.
+        scales: with the last time.
+        centres: on a manifold that is not compact; one is the Frechet mean of the data.
+        key: a random key.
+    """
+    manifold, t1 = kernel.manifold, scales.t1
+    if manifold.is_compact():
+        distance = distance_from_uniform(kernel, t1, points, key)
+        if not distance < 0.05:
+            warn(
+                f"at the last time t1 = {t1:g} the noised data are still {distance:.2g} "
+                "away from the uniform law (mean of |vol p - 1|); raise t1.",
+                PriorWarning,
+            )
+        return Uniform(manifold, kernel.found_volume())
+    if centres > 1:
+        chosen = jr.choice(key, len(points), (min(centres, len(points)),), replace=False)
+        return KernelPrior(kernel, t1, points[chosen])
+    if t1 < scales.t1_asked:
+        warn(
+            f"data spread this wide need a last time t1 = {scales.t1_asked:.2g} to look like one "
+            f"kernel around their mean, but {kernel} is accurate up to t1 = {t1:.2g} only, which "
+            "is used; start from more centres, as in centres=64.",
+            PriorWarning,
+        )
+    return KernelPrior(kernel, t1, frechet_mean(manifold, points)[None])

@@ -7,8 +7,6 @@ import numpy as np
 
 from ..core.types import Key
 from ..heat.certificate import FURTHER, TIMES, Certificate, assembled, column
-from ..heat.early.certify import certify_law
-from ..heat.early.geodesics import GeodesicLaw
 from ..heat.kernel import AbstractHeatKernel
 from .forms.base import AbstractSolution
 from .forms.collocation import trusted_radius
@@ -34,13 +32,15 @@ def certify_solution(
     manifold, (t0, t1) = solution.manifold, interval
     key_source, key_initial, key_inside = jr.split(key, 3)
     sources = manifold.sources(points, key_source)
-    error, mean_error, log_mass, earlier = 0.0, None, 0.0, None
+    error, mean_error, log_mass = 0.0, None, 0.0
     if t0 > 0:
         many = jnp.tile(sources, (4,) + (1,) * (sources.ndim - 1))
-        error, mean_error, log_mass = _initial_error(solution, law, t0, many, key_initial)
-    if isinstance(law, GeodesicLaw):
-        # The solution starts from the law, and inherits its error.
-        earlier = certify_law(law, t0, key=jr.fold_in(key, 1), rounded=False)
+        differ = _at_draws if law.is_costly() else _at_steps
+        differences, mean_error = differ(solution, law, t0, many, jr.split(key_initial, len(many)))
+        error = float(np.max(np.abs(differences)))
+        log_mass = float(np.log(np.mean(np.exp(differences))))
+    earlier = law.certified(t0, rounded=False)
+    if earlier is not None:  # the solution starts from the law, and inherits its error
         error, log_mass = error + earlier.bound(t0), log_mass + earlier.log_mass[-1]
         mean_error = (mean_error or 0.0) + earlier.estimate(t0)
 
@@ -66,30 +66,35 @@ def certify_solution(
         residual, normalized = map(np.asarray, measure(jnp.asarray(t), x))
         columns.append(column(residual, normalized, reach(x, sources)))
     parts = {"initial_error": error, "initial_mean": mean_error, "earlier": earlier}
-    return assembled(manifold, t0, times, columns, log_mass, points, **parts)
+    return assembled(manifold, t0, times, columns, points, log_mass=log_mass, **parts)
 
 
-def _initial_error(solution, law, t0, sources, key):
-    """The largest and mean difference from the short-time law at t0, and the log of the mass there.
+def _at_draws(solution, law, t0, sources, keys):
+    """The differences of log p from the law at its own draws, and the mean of their sizes.
 
-    On a symmetric space the points are Gaussian steps from the source, without those so near the
-    cut locus that the law misses another geodesic, and the mean is not asked for; on a manifold
-    given by equations they are draws of the law, which knows log p there.
+    The law knows log p there without a boundary value problem.
+    """
+    t = jnp.asarray(t0)
+
+    @jax.jit
+    @jax.vmap
+    def differ(x0, key):
+        x, value, _ = law.known_draw(t, x0, key)
+        return solution.log_prob(t, x, x0) - value
+
+    differences = np.asarray(differ(sources, keys))
+    return differences, float(np.mean(np.abs(differences)))
+
+
+def _at_steps(solution, law, t0, sources, keys):
+    """The differences of log p from the law at Gaussian steps from the sources.
+
+    Those so near the cut locus that the law misses another geodesic are left out; the mean is not
+    asked for.
     """
     manifold, t = solution.manifold, jnp.asarray(t0)
-    keys = jr.split(key, len(sources))
-    if isinstance(law, GeodesicLaw):
 
-        @jax.jit
-        @jax.vmap
-        def compare(x0, key):
-            x, value, _ = law.known_draw(t, x0, key)
-            return solution.log_prob(t, x, x0) - value
-
-        differences = np.asarray(compare(sources, keys))
-        mean = float(np.mean(np.abs(differences)))
-        return float(np.max(np.abs(differences))), mean, float(np.log(np.mean(np.exp(differences))))
-
+    # Three compiled functions, not one, for the reason above.
     @jax.jit
     @jax.vmap
     def step(x0, key):
@@ -97,10 +102,9 @@ def _initial_error(solution, law, t0, sources, key):
 
     @jax.jit
     @jax.vmap
-    def difference(x, x0):
+    def differ(x, x0):
         return solution.log_prob(t, x, x0) - law.log_prob_at(t, x, x0)
 
     x = step(sources, keys)
     distances = np.asarray(jax.jit(jax.vmap(manifold.dist_at))(x, sources))
-    differences = np.asarray(difference(x, sources))[distances < trusted_radius(manifold, t0)]
-    return float(np.max(np.abs(differences))), None, float(np.log(np.mean(np.exp(differences))))
+    return np.asarray(differ(x, sources))[distances < trusted_radius(manifold, t0)], None

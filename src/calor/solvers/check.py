@@ -13,11 +13,8 @@ import numpy as np
 
 from ..core.types import Key
 from ..heat.certificate import Certificate
-from ..heat.combined import QuotientKernel
 from ..heat.kernel import AbstractHeatKernel
-from .certify import certify_solution
 from .choose import heat_kernel
-from .solved import LearnedKernel
 
 POINTS = 2000
 """Points at each time."""
@@ -26,12 +23,15 @@ TIMES = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 4.0)
 
 def certify_again(kernel: AbstractHeatKernel, key: Key, points: int = 512) -> Certificate:
     """The certificate of a learned kernel at new points, in float64."""
-    while isinstance(kernel, QuotientKernel):
-        kernel = kernel.cover
-    assert isinstance(kernel, LearnedKernel)
-    interval = (kernel.t0, kernel.t1)
     with jax.enable_x64(True):
-        return certify_solution(kernel.solution, kernel.law, interval, points=points, key=key)
+        return _solved(kernel).certified_again(points=points, key=key)
+
+
+def _solved(kernel):
+    solved = kernel.solved()
+    if solved is None:
+        raise ValueError(f"{kernel} was not solved for: it has no certificate.")
+    return solved
 
 
 def against_exact(
@@ -43,7 +43,7 @@ def against_exact(
         exact = heat_kernel(manifold, "exact")
     except ValueError:
         return []
-    end = kernel.certificate.times[-1]  # pyright: ignore
+    end = _solved(kernel).certificate.times[-1]
     key_source, key_points = jr.split(key)
     x0 = manifold.random_point(key_source)
     keys = jr.split(key_points, points)

@@ -1,41 +1,26 @@
 """Which heat kernel for which manifold."""
 
 import dataclasses
-import functools
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax.random as jr
 import numpy as np
 
 from ..core.checks import random_key
 from ..core.types import Key
+from ..heat import exact as exact  # imported for what it registers
+from ..heat.certificate import Certificate
 from ..heat.clouds.kernel import CloudKernel
-from ..heat.clouds.matchings import Bethe, Exact, Labelled, Sinkhorn
-from ..heat.clouds.permanents import LARGEST_EXACT
-from ..heat.combined import ProductKernel, QuotientKernel
-from ..heat.early.certify import certify_law
-from ..heat.early.geodesics import GeodesicLaw, last_of_law, shortest_length
-from ..heat.early.laws import short_time_law
-from ..heat.exact.flat import EuclideanKernel, TorusKernel
-from ..heat.exact.hyperbolic import HyperbolicKernel
-from ..heat.exact.spd import SPD2Kernel
-from ..heat.exact.sphere import SphereKernel
+from ..heat.early.geodesics import last_of_law, shortest_length
 from ..heat.kernel import AbstractHeatKernel
+from ..heat.methods import method, methods, with_key
 from ..manifolds import (
-    SPD,
     AbstractManifold,
     AbstractQuotient,
     AbstractSymmetricSpace,
-    Euclidean,
-    Hyperbolic,
     PointCloud,
-    Product,
-    Sphere,
     Submanifold,
-    Torus,
 )
 from ..manifolds.names import name_of
 from ..store import folders
@@ -43,13 +28,15 @@ from ..store.stored import load
 from . import cache
 from .forms.clouds import CloudSolution
 from .solve import solve
-from .solved import learned_kernel
+from .solved import LearnedKernel, learned_kernel
 from .spectral.galerkin import LARGEST_DIMENSION, solve_spectral
 
 # A typical error of log p with which `auto` is content.
 _GOOD = 0.01
+_SHIPPED = Path(__file__).with_name("shipped")
 
-_Builder = Callable[[Key | None], AbstractHeatKernel]
+Place = str | Path | None
+"""A folder for kernels, or None for the usual one."""
 
 
 def heat_kernel(
@@ -82,41 +69,105 @@ def heat_kernel(
             f"heat_kernel: manifold must be a manifold such as calor.Sphere(2), got "
             f"{manifold!r:.80}."
         )
-    builders = _builders(manifold, cache)
+    known = methods(manifold)
+    own = known.pop("auto", None)
     if method == "auto":
-        if isinstance(manifold, Submanifold) and key is not None:
-            solver = functools.partial(_best_solved, cache=cache)
-            return _kept(manifold, cache, "auto", solver, key)
-        method = _best(manifold, builders, key)
-    if not isinstance(method, str) or method not in builders:
-        known = ", ".join(repr(name) for name in builders)
-        raise ValueError(f"heat_kernel: {manifold} has no method {method!r}; it has {known}.")
-    return builders[method](key)
+        if own is not None and own.ready(manifold, key):
+            return own.build(key, cache)
+        ready = [name for name, found in known.items() if found.ready(manifold, key)]
+        method = min(ready, key=lambda name: known[name].rank, default=method)
+    if not isinstance(method, str) or method not in known:
+        names = ", ".join(repr(name) for name in known)
+        raise ValueError(f"heat_kernel: {manifold} has no method {method!r}; it has {names}.")
+    return known[method].build(key, cache)
 
 
-def _best(manifold, builders, key):
-    if "exact" in builders:
-        return "exact"
-    if "spectral" in builders and key is not None:  # a quotient or product of Submanifolds
-        return "spectral"
-    if "pinn" in builders and (key is not None or _is_shipped(manifold)):
-        return "pinn"
-    return "short-time" if "short-time" in builders else "bethe"
+# What ships with calor, or is solved now.
 
 
-def _best_solved(manifold, *, key, cache):
+def _shipped(manifold):
+    """The file of the kernel that ships with calor, if there is one."""
+    try:
+        file = _SHIPPED / f"{name_of(manifold).replace(':', '-')}.calor"
+    except ValueError:  # a manifold without a name
+        return None
+    return file if file.is_file() else None
+
+
+def _is_shipped(manifold):
+    return _shipped(manifold) is not None
+
+
+def _is_there(manifold, key):
+    return with_key(manifold, key) or _is_shipped(manifold)
+
+
+@method(AbstractSymmetricSpace, "pinn", rank=2, ready=_is_there)
+@method(AbstractQuotient, "pinn", rank=2, ready=_is_there, when=_is_shipped)
+def _solved(manifold: AbstractManifold, *, key: Key | None, cache: Place) -> AbstractHeatKernel:
+    """The kernel that ships with calor or, with a key, one solved now."""
+    if key is not None:
+        return solve(manifold, key=key)
+    file = _shipped(manifold)
+    if file is None:
+        raise ValueError(
+            f"heat_kernel: no solved kernel of {manifold} ships with calor; give a key to solve it "
+            "now, as in heat_kernel(manifold, 'pinn', key=jax.random.key(0))."
+        )
+    return load(file)
+
+
+@method(PointCloud, "pinn", rank=2)
+def _solved_cloud(manifold: PointCloud, *, key: Key | None, cache: Place) -> AbstractHeatKernel:
+    """The network that ships with calor, which serves all clouds, or one trained now."""
+    if key is not None:
+        return solve(manifold, key=key)
+    shipped = load(_SHIPPED / "cloud.calor")
+    solution = CloudSolution(manifold, shipped.solution.matching)
+    parts = shipped.certificate, shipped.record
+    interval = shipped.t0, shipped.t1
+    return learned_kernel(manifold, CloudKernel(manifold), solution, interval, *parts)
+
+
+# A user's own manifolds.
+
+
+@method(
+    Submanifold,
+    "spectral",
+    rank=1,
+    ready=with_key,
+    when=lambda manifold: manifold.is_compact() and manifold.dim <= LARGEST_DIMENSION,
+)
+def _series(manifold: Submanifold, *, key: Key | None, cache: Place) -> Any:
+    return _kept(manifold, cache, "spectral", solve_spectral, key)
+
+
+@method(Submanifold, "pinn", rank=2, ready=with_key, when=lambda manifold: bool(manifold.anchors))
+def _network(manifold: Submanifold, *, key: Key | None, cache: Place) -> Any:
+    return _kept(manifold, cache, "pinn", solve, key)
+
+
+@method(Submanifold, "auto", ready=with_key)
+def _best(manifold: Submanifold, *, key: Key | None, cache: Place) -> AbstractHeatKernel:
     """The best by certificate, at every time: of the law along geodesics, a network, a series."""
-    builders: dict[str, Any] = _builders(manifold, cache)
-    series = builders["spectral"](key) if "spectral" in builders else None
+    best = lambda manifold, *, key: _best_solved(manifold, key, cache)
+    return _kept(manifold, cache, "auto", best, key)
+
+
+def _best_solved(manifold, key, cache):
+    known = methods(manifold)
+    series: Any = known["spectral"].build(key, cache) if "spectral" in known else None
     if series is not None and _last_error(series.certificate) < _GOOD:
         return series
-    if "pinn" not in builders:
+    if "pinn" not in known:
         raise ValueError(
             f"heat_kernel: {manifold} is an open set, which is not compact: say where its kernel "
             "is needed, as in Submanifold(None, n, metric, around=points), or ask for "
             "'short-time', which is good for small t."
         )
-    network = _law_for_longer(builders["pinn"](key), key)
+    solved: Any = known["pinn"].build(key, cache)
+    network = _law_for_longer(solved)
     if series is None:
         return network
     # A series is poor early, where it has too few terms, and a network late, by when its errors
@@ -132,12 +183,13 @@ def _best_solved(manifold, *, key, cache):
     return dataclasses.replace(series, law=early, t0=switch, certificate=certificate)
 
 
-def _law_for_longer(network, key):
+def _law_for_longer(network: LearnedKernel) -> LearnedKernel:
     """The network, from when on its certificate is better than that of the law before it."""
-    last = min(network.t1, last_of_law(shortest_length(network.manifold)))
-    if last <= network.t0:
+    own: Any = network.manifold
+    last = min(network.t1, last_of_law(shortest_length(own)))
+    law = network.law.certified(last) if last > network.t0 else None
+    if law is None:
         return network
-    law = certify_law(network.law, last, key=jr.fold_in(key, 1))
     switch = _better_from(network.certificate, law, network.t0, law.times[-1]) or law.times[-1]
     if switch <= network.t0:
         return network
@@ -145,7 +197,7 @@ def _law_for_longer(network, key):
     return dataclasses.replace(network, t0=switch, certificate=certificate)
 
 
-def _better_from(late, early, start, end):
+def _better_from(late: Certificate, early: Certificate, start: float, end: float) -> float | None:
     """The first time from which on one certificate is better than the other, until an end."""
     times = np.geomspace(start, max(start, end), 200)
     worse = [i for i, t in enumerate(times) if not late.estimate(t) < early.estimate(t)]
@@ -154,81 +206,11 @@ def _better_from(late, early, start, end):
     return float(times[worse[-1] + 1 if worse else 0])
 
 
-def _last_error(certificate):
+def _last_error(certificate: Certificate) -> float:
     return certificate.estimate(certificate.times[-1])
 
 
-def _builders(manifold: AbstractManifold, cache: str | Path | None) -> dict[str, _Builder]:
-    """The methods that a manifold has, best first."""
-    if isinstance(manifold, Product):
-        parts = [_builders(factor, cache) for factor in manifold.manifolds]
-        return {
-            method: functools.partial(_product, manifold, [part[method] for part in parts])
-            for method in parts[0]
-            if all(method in part for part in parts)
-        }
-    if isinstance(manifold, AbstractQuotient):
-        builders = {
-            method: functools.partial(_quotient, manifold, builder)
-            for method, builder in _builders(manifold.cover, cache).items()
-        }
-        if "pinn" in builders and _is_shipped(manifold):
-            builders["pinn"] = functools.partial(_solved, manifold)
-        return builders
-    if isinstance(manifold, PointCloud):
-        return _cloud_builders(manifold)
-    exact: Any = {
-        Euclidean: EuclideanKernel,
-        Torus: TorusKernel,
-        Sphere: SphereKernel,
-    }.get(type(manifold))
-    if isinstance(manifold, Hyperbolic) and manifold.dim in (2, 3):
-        exact = HyperbolicKernel
-    if isinstance(manifold, SPD) and manifold.size == 2:
-        exact = SPD2Kernel
-    builders: dict[str, _Builder] = {}
-    if exact is not None:
-        builders["exact"] = lambda key: exact(manifold)
-    if isinstance(manifold, AbstractSymmetricSpace):
-        builders["pinn"] = functools.partial(_solved, manifold)
-    if isinstance(manifold, Submanifold):
-        if manifold.is_compact() and manifold.dim <= LARGEST_DIMENSION:
-            builders["spectral"] = functools.partial(
-                _kept, manifold, cache, "spectral", solve_spectral
-            )
-        if manifold.anchors:
-            builders["pinn"] = functools.partial(_kept, manifold, cache, "pinn", solve)
-        builders["short-time"] = lambda key: GeodesicLaw(manifold)
-        return builders
-    builders["short-time"] = lambda key: short_time_law(manifold)
-    return builders
-
-
-def _cloud_builders(manifold):
-    """The ways of matching points: one network serves clouds of any size."""
-    matchings = {"bethe": Bethe, "sinkhorn": Sinkhorn, "labelled": Labelled}
-    if manifold.size <= LARGEST_EXACT:
-        matchings = {"exact": Exact, **matchings}
-    builders: dict[str, _Builder] = {
-        method: functools.partial(_matched, manifold, matching)
-        for method, matching in matchings.items()
-    }
-    return {**builders, "pinn": functools.partial(_solved_cloud, manifold)}
-
-
-def _matched(manifold, matching, key):
-    return CloudKernel(manifold, matching())
-
-
-def _solved_cloud(manifold, key):
-    """The network that ships with calor, which serves all clouds, or one trained now."""
-    if key is not None:
-        return solve(manifold, key=key)
-    shipped = load(_shipped_file(manifold))
-    solution = CloudSolution(manifold, shipped.solution.matching)
-    parts = shipped.certificate, shipped.record
-    interval = shipped.t0, shipped.t1
-    return learned_kernel(manifold, CloudKernel(manifold), solution, interval, *parts)
+# What is kept on disk.
 
 
 def _kept(manifold, place, method, solver, key):
@@ -247,40 +229,5 @@ def _kept(manifold, place, method, solver, key):
         try:
             cache.store(path, found)
         except (OSError, ValueError) as error:
-            warnings.warn(f"heat_kernel: the kernel is not kept in {path}: {error}", stacklevel=4)
+            warnings.warn(f"heat_kernel: the kernel is not kept in {path}: {error}", stacklevel=5)
     return found
-
-
-def _solved(manifold, key):
-    """The kernel that ships with calor or, with a key, one solved now."""
-    if key is not None:
-        return solve(manifold, key=key)
-    if not _is_shipped(manifold):
-        raise ValueError(
-            f"heat_kernel: no solved kernel of {manifold} ships with calor; give a key to solve it "
-            "now, as in heat_kernel(manifold, 'pinn', key=jax.random.key(0))."
-        )
-    return load(_shipped_file(manifold))
-
-
-def _shipped_file(manifold):
-    if isinstance(manifold, PointCloud):  # one network serves clouds of any size
-        return Path(__file__).with_name("shipped") / "cloud.calor"
-    return Path(__file__).with_name("shipped") / f"{name_of(manifold).replace(':', '-')}.calor"
-
-
-def _is_shipped(manifold):
-    try:
-        return _shipped_file(manifold).is_file()
-    except ValueError:  # a manifold without a name
-        return False
-
-
-def _product(manifold, builders, key):
-    keys = [None] * len(builders) if key is None else jr.split(key, len(builders))
-    parts = zip(builders, keys, strict=True)
-    return ProductKernel(manifold, tuple(builder(k) for builder, k in parts))
-
-
-def _quotient(manifold, builder, key):
-    return QuotientKernel(manifold, builder(key))

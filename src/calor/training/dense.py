@@ -6,8 +6,10 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from ..core.types import Key
+from ..store.stored import stored
 
 
+@stored("Dense")
 class Dense(eqx.Module):
     """An affine map x -> x W + b, with random weights that keep variances and spread biases."""
 

@@ -6,7 +6,10 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
+from ..store.stored import stored
 
+
+@stored("Fixed")
 class Fixed(eqx.Module):
     """Numbers inside a network that are not trained."""
 

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from ..core.types import Key, Scalar
 from ..store import files
+from ..store.stored import stored
 from .fixed import trainable
 from .optimizers import optimizer
 from .settings import Training
@@ -59,6 +60,7 @@ class Validation(Protocol):
         ...
 
 
+@stored("History", arrays={"losses": jnp.asarray})  # before the first step there is none
 class History(eqx.Module):
     """What training saw at each validation."""
 

@@ -11,9 +11,11 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from ..core.types import Key, Scalar
+from ..store.stored import stored
 from .dense import Dense, dense
 
 
+@stored("ModifiedMLP")
 class ModifiedMLP(eqx.Module):
     """A perceptron whose layers are gated between two encodings of the input.
 
@@ -57,6 +59,7 @@ def modified_mlp(key: Key, inputs: int, width: int, depth: int, factorize: bool)
     )
 
 
+@stored("FourierEmbedding")
 class FourierEmbedding(eqx.Module):
     """cos(B z) and sin(B z) for random frequencies B."""
 
@@ -68,6 +71,7 @@ class FourierEmbedding(eqx.Module):
         return jnp.concatenate([jnp.cos(phases), jnp.sin(phases)])
 
 
+@stored("PowerEmbedding")
 class PowerEmbedding(eqx.Module):
     """S_k(r) = (sum |r_i|^k)^(1/k) and A_k(r) = (sum over pairs |r_i - r_j|^k)^(1/k)."""
 

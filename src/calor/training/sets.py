@@ -8,9 +8,11 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from ..core.types import Key, Scalar
+from ..store.stored import stored
 from .dense import Dense, dense
 
 
+@stored("SetNetwork")
 class SetNetwork(eqx.Module):
     """A smooth function of time and of unordered groups of unordered items.
 

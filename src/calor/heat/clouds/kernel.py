@@ -5,13 +5,20 @@ matching is.  On clouds whose centre of mass is fixed the sum over permutations 
 permutation does not move the centre; only the dimension is smaller, k n - (centred coordinates).
 """
 
+from functools import partial
+
 import jax.numpy as jnp
 
 from ...manifolds import PointCloud
-from ..kernel import AbstractHeatKernel, compare_separately
-from .matchings import AbstractMatching, Labelled
+from ...store.stored import stored
+from ..early.laws import LAWS
+from ..kernel import AbstractHeatKernel
+from ..methods import method
+from .matchings import AbstractMatching, Bethe, Exact, Labelled, Sinkhorn
+from .permanents import LARGEST_EXACT
 
 
+@stored("CloudKernel")
 class CloudKernel(AbstractHeatKernel):
     """log p = log perm - (d/2) log(4 pi t), with log perm as the matching has it."""
 
@@ -38,8 +45,22 @@ class CloudKernel(AbstractHeatKernel):
     def draw(self, t, x0, key):
         return x0 + jnp.sqrt(2 * t) * self.manifold.draw_tangent(key, x0)
 
-    def compare_at(self, t, x, sources):
-        return compare_separately(self, t, x, sources)
+    def join(self, x, y):
+        """As points are matched: to themselves if they keep their labels, else by distance."""
+        return self.matching.join(self.manifold, x, y)
 
     def __str__(self) -> str:
         return f"CloudKernel({self.manifold}, {type(self.matching).__name__.lower()})"
+
+
+def _matched(matching, manifold, *, key, cache):
+    return CloudKernel(manifold, matching())
+
+
+# Every point by itself: exact as t -> 0.
+LAWS.register(PointCloud)(lambda manifold, order: CloudKernel(manifold))
+_is_small = lambda cloud: cloud.size <= LARGEST_EXACT
+method(PointCloud, "exact", when=_is_small)(partial(_matched, Exact))
+method(PointCloud, "bethe", rank=3)(partial(_matched, Bethe))
+method(PointCloud, "sinkhorn", rank=4)(partial(_matched, Sinkhorn))
+method(PointCloud, "labelled", rank=5)(partial(_matched, Labelled))

@@ -31,7 +31,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from ...core.types import Key, Scalar
+from ...core.types import Key, Point, Scalar, Tangent
+from ...manifolds import PointCloud
+from ...store.stored import stored
 from ...training.dense import Dense, dense
 from . import permanents
 
@@ -56,7 +58,12 @@ class AbstractMatching(eqx.Module):
     def posterior(self, t: Scalar, squared: Matrix, count: Scalar) -> Matrix:
         """P: the probability that point i of x was point j of x0."""
 
+    def join(self, manifold: PointCloud, x: Point, y: Point) -> Tangent:
+        """The velocity at x of the path to y: points go where they match best."""
+        return manifold.log_at(x, y)
 
+
+@stored("Labelled")
 class Labelled(AbstractMatching):
     """Points keep their labels: no quotient at all, plain Brownian motion of all coordinates.
 
@@ -71,7 +78,12 @@ class Labelled(AbstractMatching):
         """The identity."""
         return jnp.eye(len(squared), dtype=squared.dtype)
 
+    def join(self, manifold, x, y):
+        """Points go to those in the same place of the list."""
+        return y - x
 
+
+@stored("Exact")
 class Exact(AbstractMatching):
     """Dynamic programming over subsets."""
 
@@ -84,6 +96,7 @@ class Exact(AbstractMatching):
         return permanents.exact_posterior(_logits(t, squared))
 
 
+@stored("Sinkhorn")
 class Sinkhorn(AbstractMatching):
     """The doubly stochastic matrix that e^L is scaled to; log perm is an upper bound."""
 
@@ -96,6 +109,7 @@ class Sinkhorn(AbstractMatching):
         return permanents.sinkhorn(_logits(t, squared))[1]
 
 
+@stored("Bethe")
 class Bethe(AbstractMatching):
     """Belief propagation; log perm is a lower bound."""
 
@@ -109,11 +123,8 @@ class Bethe(AbstractMatching):
         """The beliefs."""
         return permanents.bethe(_logits(t, squared), self.iterations)[1]
 
-    def convergence(self, t: Scalar, squared: Matrix) -> Scalar:
-        """The largest change of a belief in the last iteration."""
-        return permanents.bethe(_logits(t, squared), self.iterations)[2]
 
-
+@stored("Learned")
 class Learned(AbstractMatching):
     """Sinkhorn's matrix and a learned function of it; see the module."""
 
@@ -153,6 +164,7 @@ def _confusion(s):
     return -1 + s / 2 * jnp.log(2 * jnp.pi / s) + s**2 / 12 - 0.0026921 * s**4 + 0.0004202 * s**6
 
 
+@stored("MatchingNetwork")
 class MatchingNetwork(eqx.Module):
     """A function of a doubly stochastic matrix: rows and columns exchange messages.
 

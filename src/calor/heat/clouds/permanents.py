@@ -172,36 +172,33 @@ def sinkhorn(logits: Matrix) -> tuple[Scalar, Matrix]:
 # Bethe.
 
 
-def bethe(logits: Matrix, iterations: int = 100) -> tuple[Scalar, Matrix, Scalar]:
-    """The Bethe log-permanent, its beliefs, and the largest change of a belief in the last step.
+def bethe(logits: Matrix, iterations: int = 100) -> tuple[Scalar, Matrix]:
+    """The Bethe log-permanent and its beliefs.
 
     Messages of rows and columns, damped by one half, a fixed number of times.
     """
-    beliefs, change = _propagate(logits, iterations)
-    return _bethe_value(logits, iterations), beliefs, change
+    return _bethe_value(logits, iterations), _propagate(logits, iterations)
 
 
 def _propagate(logits, iterations):
     if len(logits) == 1:
-        return jnp.ones_like(logits), jnp.zeros((), logits.dtype)
+        return jnp.ones_like(logits)
 
     def step(state, _):
-        by_row, by_column, _ = state
-        old = jax.nn.sigmoid(logits + by_row + by_column)
+        by_row, by_column = state
         by_row = (by_row - _others(logits + by_column)) / 2
         by_column = (by_column - _others((logits + by_row).T).T) / 2
-        new = jax.nn.sigmoid(logits + by_row + by_column)
-        return (by_row, by_column, jnp.max(jnp.abs(new - old))), None
+        return (by_row, by_column), None
 
-    start = jnp.zeros_like(logits), jnp.zeros_like(logits), jnp.ones((), logits.dtype)
-    (by_row, by_column, change), _ = jax.lax.scan(step, start, None, iterations)
-    return jax.nn.sigmoid(logits + by_row + by_column), change
+    start = jnp.zeros_like(logits), jnp.zeros_like(logits)
+    (by_row, by_column), _ = jax.lax.scan(step, start, None, iterations)
+    return jax.nn.sigmoid(logits + by_row + by_column)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _bethe_value(logits, iterations):
     """Minus the Bethe free energy, whose derivative at the fixed point are the beliefs."""
-    beliefs, _ = _propagate(logits, iterations)
+    beliefs = _propagate(logits, iterations)
     entropy = xlogy(1 - beliefs, 1 - beliefs) - xlogy(beliefs, beliefs)
     return jnp.sum(beliefs * logits + entropy)
 
@@ -209,7 +206,7 @@ def _bethe_value(logits, iterations):
 @_bethe_value.defjvp
 def _(iterations, primals, tangents):
     (logits,), (change,) = primals, tangents
-    beliefs, _ = _propagate(logits, iterations)
+    beliefs = _propagate(logits, iterations)
     return _bethe_value(logits, iterations), jnp.sum(beliefs * change)
 
 

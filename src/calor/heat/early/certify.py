@@ -1,5 +1,8 @@
 """The certificate of the law along shot geodesics, a solution that is exact as t -> 0."""
 
+import functools
+from typing import TYPE_CHECKING
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,14 +11,16 @@ import numpy as np
 
 from ...core.types import Key
 from ..certificate import FURTHER, TIMES, Certificate, assembled, column
-from .geodesics import GeodesicLaw
+
+if TYPE_CHECKING:
+    from .geodesics import GeodesicLaw
 
 # If rounding to single precision moves the score of the law by more than this, its use ends.
 _ROUNDING = 1e-3
 
 
 def certify_law(
-    law: GeodesicLaw, last: float, *, key: Key, points: int = 128, rounded: bool = True
+    law: "GeodesicLaw", last: float, *, key: Key, points: int = 128, rounded: bool = True
 ) -> Certificate:
     """Measure the law along shot geodesics, in float64, up to a time.
 
@@ -34,8 +39,14 @@ def certify_law(
             break
         residual = shots["residual"]
         columns.append(column(residual, np.abs(residual) / shots["largest"], shots["length"]))
-    parts = 0.0, times[: len(columns)], columns, 0.0, points
-    return assembled(law.manifold, *parts, initial_error=0.0)
+    times = times[: len(columns)]
+    return assembled(law.manifold, 0.0, times, columns, points, initial_error=0.0)
+
+
+@functools.lru_cache(maxsize=16)
+def measured(law: "GeodesicLaw", last: float, rounded: bool = True) -> Certificate:
+    """`certify_law`, once for a law, a time and one key."""
+    return certify_law(law, last, key=jr.key(1), rounded=rounded)
 
 
 def _survives_rounding(law, t, sources, shots):
@@ -56,7 +67,7 @@ def _shots(law, t, sources, keys):
 
     def shoot(row):
         x0, factor, key = row
-        basis = law.manifold.orthonormal(x0)
+        basis = law.manifold.basis(x0)
         v = law.velocity(factor * t, x0, basis, key)
         x, _, score = law.along(t, x0, basis, v)
         residual, largest = law.residual(t, x0, basis, v)

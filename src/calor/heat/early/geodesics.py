@@ -31,7 +31,11 @@ from ...core.numerics import log_det, solve_positive
 from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import Submanifold
 from ...manifolds.base import TOLERANCE
-from ..kernel import AbstractHeatKernel, compare_separately
+from ...store.stored import stored
+from ..certificate import Certificate
+from ..kernel import AbstractHeatKernel
+from . import certify
+from .laws import LAWS
 
 # Runge-Kutta steps of a shot, at least: they are shorter than those of `exp` may be.  With these
 # log p at t0 is right to 2e-6, the score to 3e-5; half as many decide on proposals.
@@ -46,34 +50,51 @@ _REACH = 5.0
 _STRETCHED, _COLLAPSED = 64, 0.05
 
 
+@stored("GeodesicLaw")
 class GeodesicLaw(AbstractHeatKernel):
     """The short-time law of a manifold that is given by its equations."""
 
     manifold: Submanifold
 
     def log_prob_at(self, t, x, x0):
-        basis = self.manifold.orthonormal(x0)
+        basis = self.manifold.basis(x0)
         return self._value(t, x0, basis, self._coordinates(x, x0, basis))[0]
 
     def score_at(self, t, x, x0):
-        basis = self.manifold.orthonormal(x0)
+        basis = self.manifold.basis(x0)
         return self.along(t, x0, basis, self._coordinates(x, x0, basis))[2]
 
     def both_at(self, t, x, x0):
-        basis = self.manifold.orthonormal(x0)
+        basis = self.manifold.basis(x0)
         return self.along(t, x0, basis, self._coordinates(x, x0, basis))[1:]
 
     def draw(self, t, x0, key):
-        return self.draw_with_score(t, x0, key)[0]
+        return self.known_draw(t, x0, key)[0]
 
     def draw_with_score(self, t, x0, key):
         x, _, score = self.known_draw(t, x0, key)
         return x, score
 
-    def known_draw(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar, Tangent]:
-        """A draw, with log p and the score there."""
-        basis = self.manifold.orthonormal(x0)
+    def known_draw(self, t, x0, key):
+        """By a shot geodesic, along which log p and the score come."""
+        basis = self.manifold.basis(x0)
         return self.along(t, x0, basis, self.velocity(t, x0, basis, key))
+
+    def is_costly(self):
+        """At given points a geodesic has to be found."""
+        return True
+
+    def certified(self, last: float, *, rounded: bool = True) -> Certificate:
+        """By what it leaves of the equation along shot geodesics.
+
+        Measured once, for as long as draws stay within geodesics that are shortest, and cut.
+        """
+        manifold = self.manifold
+        usual = min(last_of_law(shortest_length(manifold)), 8 * manifold.width**2 / manifold.dim)
+        found = certify.measured(self, max(usual, float(last)))
+        if not rounded and last > found.times[-1]:
+            found = certify.measured(self, float(last), rounded=False)
+        return found.until(last)
 
     def velocity(
         self, t: Scalar, x0: Point, basis: Float[Array, "d N"], key: Key
@@ -101,9 +122,6 @@ class GeodesicLaw(AbstractHeatKernel):
 
         (v, value), _ = jax.lax.scan(step, draw(key_start), jr.split(key_walk, _PROPOSALS))
         return jnp.where(value > -jnp.inf, v, 0.0)
-
-    def compare_at(self, t, x, sources):
-        return compare_separately(self, t, x, sources)
 
     def _coordinates(self, x, x0, basis):
         toward, gap = self.manifold.shoot_at(x0, x)
@@ -191,7 +209,7 @@ def shortest_radius(manifold: Submanifold, key: Key) -> float:
 
     @jax.jit
     def shoot(x0, key):
-        basis = manifold.orthonormal(x0)
+        basis = manifold.basis(x0)
         v = jr.normal(key, (_RAYS, manifold.dim))
         v = longest * v / jnp.linalg.norm(v, axis=1, keepdims=True)
         ray = lambda v: manifold.ray(x0, v @ basis, _MARKS)
@@ -236,3 +254,6 @@ def shortest_length(manifold: Submanifold) -> float:
 def last_of_law(radius: float) -> float:
     """The time until which draws stay within geodesics that are shortest, up to a length."""
     return (radius / _REACH) ** 2 / 2
+
+
+LAWS.register(Submanifold)(lambda manifold, order: GeodesicLaw(manifold))

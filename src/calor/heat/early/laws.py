@@ -24,23 +24,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.checks import positive_integer
-from ...core.types import Scalar
-from ...manifolds import (
-    AbstractManifold,
-    AbstractSymmetricSpace,
-    Euclidean,
-    Hyperbolic,
-    Sphere,
-    Torus,
-)
-from ..kernel import AbstractHeatKernel, compare_separately
+from ...core.registry import Registry
+from ...core.types import Key, Scalar
+from ...manifolds import AbstractManifold, AbstractSymmetricSpace
+from ...store.stored import stored
+from ..combined import combine, components
+from ..kernel import AbstractHeatKernel
+from ..methods import method
 from .parametrix import parametrix
 
+# What makes the most accurate law of a family, given a manifold and an order of time.
+LAWS = Registry("short-time laws")
 # Power series in r converge for r < pi; 32 terms have 4 digits at this radius, and the ratios
 # u_k / u_0 are held constant beyond it.
 _RADIUS, _TERMS = 2.7, 32
 
 
+@stored("Varadhan")
 class Varadhan(AbstractHeatKernel):
     """The Gaussian of the geodesic distance, on any manifold; its score is log_x(x0) / 2t."""
 
@@ -61,9 +61,6 @@ class Varadhan(AbstractHeatKernel):
     def draw(self, t, x0, key):
         return self.manifold.walk(t, x0, key)
 
-    def compare_at(self, t, x, sources):
-        return compare_separately(self, t, x, sources)
-
 
 class AbstractCorrectedGaussian(AbstractHeatKernel):
     """A short-time law on a symmetric space, given by its correction in kernel coordinates."""
@@ -83,7 +80,10 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
         """log p - log G_t."""
 
     def log_prob_at(self, t, x, x0):
-        y = self.manifold.kernel_coordinates(x, x0)
+        return self.phi(t, self.manifold.kernel_coordinates(x, x0))
+
+    def phi(self, t, y):
+        """The Gaussian and the correction."""
         return self._gaussian(t, y) + self.correction(t, y)
 
     def score_at(self, t, x, x0):
@@ -100,10 +100,8 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
     def draw(self, t, x0, key):
         return self.manifold.walk(t, x0, key)
 
-    def compare_at(self, t, x, sources):
-        return compare_separately(self, t, x, sources)
 
-
+@stored("ZerothOrder")
 class ZerothOrder(AbstractCorrectedGaussian):
     """D^(-1/2) G_t: the volume distortion of the exponential map taken into account."""
 
@@ -113,6 +111,7 @@ class ZerothOrder(AbstractCorrectedGaussian):
         return -self.manifold.log_distortion(y) / 2
 
 
+@stored("SchwingerDeWitt")
 class SchwingerDeWitt(AbstractCorrectedGaussian):
     """D^(-1/2) G_t exp(t R / 6), with R the scalar curvature."""
 
@@ -122,6 +121,7 @@ class SchwingerDeWitt(AbstractCorrectedGaussian):
         return -self.manifold.log_distortion(y) / 2 + t * self.manifold.scalar_curvature() / 6
 
 
+@stored("FirstOrder")
 class FirstOrder(AbstractCorrectedGaussian):
     """D^(-1/2) G_t exp(t u_1/u_0), u_1/u_0 in closed form on every symmetric space of calor."""
 
@@ -140,6 +140,7 @@ class FirstOrder(AbstractCorrectedGaussian):
         return self.manifold.curved_from()
 
 
+@stored("Parametrix", derived=("coefficients",))
 class Parametrix(AbstractCorrectedGaussian):
     """G_t (u_0 + u_1 t + ... + u_k t^k) on spheres, hyperbolic and flat spaces."""
 
@@ -150,7 +151,7 @@ class Parametrix(AbstractCorrectedGaussian):
 
     def __init__(self, manifold: AbstractSymmetricSpace, order: int = 3):
         """The expansion up to the power `order` of t."""
-        curvature = {Sphere: 1, Hyperbolic: -1, Euclidean: 0, Torus: 0}.get(type(manifold))
+        curvature = manifold.constant_curvature()
         if curvature is None:
             raise ValueError(
                 f"Parametrix: known for Sphere, Hyperbolic, Euclidean and Torus, got {manifold}; "
@@ -174,10 +175,25 @@ class Parametrix(AbstractCorrectedGaussian):
         return zeroth + jnp.log(jnp.maximum(total, 1e-6))
 
 
+LAWS.register(AbstractManifold)(lambda manifold, order: Varadhan(manifold))
+# Where curvature is negative the terms alternate, and late the sum leaves its range.
+LAWS.register(AbstractSymmetricSpace, when=lambda space: space.constant_curvature() in (0, 1))(
+    Parametrix
+)
+LAWS.register(AbstractSymmetricSpace)(lambda manifold, order: FirstOrder(manifold))
+
+
 def short_time_law(manifold: AbstractManifold, order: int = 3) -> AbstractHeatKernel:
     """The most accurate short-time law of a manifold, a parametrix up to `order` if it has one."""
-    if isinstance(manifold, Sphere | Euclidean | Torus):
-        return Parametrix(manifold, order)
-    if isinstance(manifold, AbstractSymmetricSpace):
-        return FirstOrder(manifold)
-    return Varadhan(manifold)
+    found = combine(manifold, lambda part, key: short_time_law(part, order))
+    return found if found is not None else LAWS.find(manifold).made(manifold, order)  # pyright: ignore
+
+
+def _stands_alone(manifold):
+    """Not made of parts, whose methods are its own, nor of points, whose law is `labelled`."""
+    return not components(manifold) and manifold.parts() == 1
+
+
+@method(AbstractManifold, "short-time", when=_stands_alone, rank=3)
+def _short_time(manifold: AbstractManifold, *, key: Key | None, cache: object):
+    return short_time_law(manifold)

@@ -14,9 +14,13 @@ import jax.random as jr
 import numpy as np
 
 from ...manifolds import Euclidean, Torus
-from ..kernel import AbstractHeatKernel, compare_separately
+from ...store.stored import stored
+from ..kernel import AbstractHeatKernel
+from ..methods import method
 
 
+@stored("EuclideanKernel")
+@method(Euclidean, "exact")
 class EuclideanKernel(AbstractHeatKernel):
     """The Gaussian of variance 2t."""
 
@@ -32,10 +36,9 @@ class EuclideanKernel(AbstractHeatKernel):
     def draw(self, t, x0, key):
         return x0 + jnp.sqrt(2 * t) * jr.normal(key, x0.shape, x0.dtype)
 
-    def compare_at(self, t, x, sources):
-        return compare_separately(self, t, x, sources)
 
-
+@stored("TorusKernel")
+@method(Torus, "exact")
 class TorusKernel(AbstractHeatKernel):
     """The product of n theta functions."""
 
@@ -50,9 +53,6 @@ class TorusKernel(AbstractHeatKernel):
     def draw(self, t, x0, key):
         noise = jr.normal(key, x0.shape, x0.dtype)
         return self.manifold.exp_at(x0, jnp.sqrt(2 * t) * noise)
-
-    def compare_at(self, t, x, sources):
-        return compare_separately(self, t, x, sources)
 
 
 def _circle(t, x, x0):

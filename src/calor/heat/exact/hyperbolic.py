@@ -20,12 +20,16 @@ from jax.scipy.special import logsumexp
 from ...core.numerics import log_sinhc, safe_sqrt
 from ...core.types import Scalar
 from ...manifolds import Hyperbolic
-from ..kernel import AbstractHeatKernel, compare_separately
+from ...store.stored import stored
+from ..kernel import AbstractHeatKernel
+from ..methods import method
 from .radial import RadialSampler, concrete
 
 _T_MIN, _T_MAX = 1e-3, 25.0
 
 
+@stored("HyperbolicKernel", derived=("sampler",))
+@method(Hyperbolic, "exact", when=lambda space: space.dim in (2, 3))
 class HyperbolicKernel(AbstractHeatKernel):
     """The heat kernel of H^2 or H^3."""
 
@@ -50,9 +54,6 @@ class HyperbolicKernel(AbstractHeatKernel):
         z = self.manifold.draw_tangent(key, x0)
         length = safe_sqrt(self.manifold.inner_at(x0, z, z))
         return self.manifold.exp_at(x0, jnp.sqrt(2 * t) * self.sampler(t, length) * z)
-
-    def compare_at(self, t, x, sources):
-        return compare_separately(self, t, x, sources)
 
 
 # V is an even function of r.  Below this distance it is replaced by its tangent as a function of

@@ -18,11 +18,15 @@ import numpy as np
 from ...core.numerics import accurate_dot, safe_norm, safe_sqrt, sinhc, squared_arcsinh
 from ...manifolds import SPD
 from ...manifolds._matrices import cholesky
-from ..kernel import AbstractHeatKernel, compare_separately
+from ...store.stored import stored
+from ..kernel import AbstractHeatKernel
+from ..methods import method
 from .hyperbolic import radial_log_prob, radial_pull, radial_sampler
 from .radial import RadialSampler
 
 
+@stored("SPD2Kernel", derived=("sampler",))
+@method(SPD, "exact", when=lambda spd: spd.size == 2)
 class SPD2Kernel(AbstractHeatKernel):
     """The heat kernel of SPD(2)."""
 
@@ -57,9 +61,6 @@ class SPD2Kernel(AbstractHeatKernel):
         at_identity = self.manifold.exp_at(jnp.eye(2, dtype=x0.dtype), tangent)
         factor = cholesky(x0)
         return factor @ at_identity @ factor.T
-
-    def compare_at(self, t, x, sources):
-        return compare_separately(self, t, x, sources)
 
 
 def _coordinates(x, x0):

@@ -31,7 +31,9 @@ from scipy.special import binom
 from ...core.numerics import accurate_dot, cot_remainder, safe_norm, safe_sqrt, sinc
 from ...core.types import Scalar
 from ...manifolds import Sphere
+from ...store.stored import stored
 from ..kernel import AbstractHeatKernel
+from ..methods import method
 from ._sphere_remainder import log_remainder
 from .chebyshev import ChebyshevTable, chebyshev_nodes
 from .radial import RadialSampler, concrete
@@ -44,6 +46,8 @@ _TIME_NODES, _ANGLE_NODES = 36, 44
 _WIDTH = 0.4
 
 
+@stored("SphereKernel", derived=("radial", "sampler"))
+@method(Sphere, "exact")
 class SphereKernel(AbstractHeatKernel):
     """The heat kernel of S^n."""
 

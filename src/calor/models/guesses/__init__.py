@@ -1,24 +1,23 @@
 """First guesses: what data look like at first sight, a law that a network then corrects.
 
-On a manifold that one chart covers it is a Gaussian given the condition (`calor.gaussian`), whose
-mean and widths are regressed on it; elsewhere, if asked for, a mixture (`calor.mixture`).
+On a manifold that one chart covers it is a Gaussian given the condition (`gaussian`), whose mean
+and widths are regressed on it; elsewhere, if asked for, a mixture (`mixture`).
 """
 
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from ...core.types import Key
+from ...data.conditions import Condition, followed
 from ...data.points import embedded
 from ...data.prepare import Prepared
 from ...manifolds import AbstractManifold
-from ..network import Network
-from ..times import Scales
 from .gaussian import Gaussian, fit_gaussian
 from .mixture import Mixture, fit_mixture
-from .regression import Regression, regress_factors, regress_on_labels, regress_on_numbers
+from .regression import regress_factors, regress_on_labels, regress_on_numbers
 
 # Data points for each Gaussian of a mixture, and the smallest time that its Gaussians stand for, in
 # units of the smallest time of the model: single points are not to be remembered.
@@ -28,7 +27,7 @@ _LEAST_SQUARE = 1e-3
 
 
 def find_gaussian(
-    chosen: bool | None, manifold: AbstractManifold, prepared: Prepared, owner: str
+    chosen: bool | None, manifold: AbstractManifold, prepared: Prepared
 ) -> tuple[Prepared, Gaussian | None]:
     """The Gaussian law of the places given the conditions, if the network corrects one.
 
@@ -40,64 +39,74 @@ def find_gaussian(
     """
     if not (manifold.has_chart() if chosen is None else chosen):
         return prepared, None
-    if not manifold.has_chart():
-        raise ValueError(
-            f"{owner}: Network(gaussian=True) is for manifolds that one chart covers, such as "
-            f"SPD(n), not for {manifold}."
-        )
-    if prepared.encoder is None and prepared.centre is None:
+    if prepared.encoder is not None:
+        return _given_conditions(manifold, prepared, prepared.encoder)
+    if prepared.centre is None:
         if chosen:
             raise ValueError(
-                f"{owner}: Network(gaussian=True) without conditions needs centred=True, since the "
+                "Network(gaussian=True) without conditions needs centred=True, since the "
                 "Gaussian is around the identity."
             )
         return prepared, None
-    places = np.asarray(embedded(manifold, prepared.points), np.float64)
-    encoder, count = prepared.encoder, len(places)
-    groups = prepared.groups
-    if encoder is None:
-        if groups is not None:
-            places = places - regress_on_labels(np.ones((count, 1)), places, groups)[1]
-        return prepared, fit_gaussian(places, None, groups)
-    rows = np.asarray(prepared.features, np.float64)
-    if prepared.taken:
-        places = np.concatenate([places, embedded(manifold, prepared.held_out)])
-        rows = np.concatenate([rows, prepared.held_features])
-        if groups is not None and prepared.held_groups is not None:
-            groups = np.concatenate([groups, prepared.held_groups])
-    regress = regress_on_labels if encoder.labels else regress_on_numbers
-    regression, told = regress(rows, places, groups)
-    residuals = places - told
-    labels = rows[:count] if encoder.labels else None
-    law = fit_gaussian(residuals[:count], labels, prepared.groups)
-    if isinstance(regression, Regression):
+    places, groups = _places(manifold, prepared.points), prepared.groups
+    if groups is not None:
+        places = places - regress_on_labels(np.ones((len(places), 1)), places, groups)[1]
+    return prepared, fit_gaussian(places, None, groups)
+
+
+def _given_conditions(
+    manifold: AbstractManifold, prepared: Prepared, encoder: Condition
+) -> tuple[Prepared, Gaussian]:
+    rows, places, groups = _all_rows(manifold, prepared)
+    count = len(prepared.points)
+    if encoder.labels:
+        regression, told = regress_on_labels(rows, places, groups)
+        law = fit_gaussian((places - told)[:count], rows[:count], prepared.groups)
+    else:
+        mean, told = regress_on_numbers(rows, places, groups)
+        residuals = places - told
+        law = fit_gaussian(residuals[:count], None, prepared.groups)
         along = (residuals @ np.asarray(law.vectors[0])) ** 2
         along += _LEAST_SQUARE * np.asarray(law.variances[0])
-        factors, logs = regress_factors(rows, along, regression, groups)
+        factors, logs = regress_factors(rows, along, mean, groups)
         law = Gaussian(law.vectors, law.variances, scaled=True)
-        regression, told = regression.beside(factors), np.concatenate([told, logs], axis=1)
+        regression, told = mean.beside(factors), np.concatenate([told, logs], axis=1)
     held = told[count:]
-    if not prepared.taken:
+    if not prepared.held_out_is_ours:
         held = jax.jit(jax.vmap(regression))(prepared.held_features)
     found = dataclasses.replace(
         prepared,
-        features=_followed(prepared.features, told[:count]),
-        held_features=_followed(prepared.held_features, held),
+        features=followed(prepared.features, told[:count]),
+        held_features=followed(prepared.held_features, held),
         encoder=dataclasses.replace(encoder, regression=regression),
     )
     return found, law
 
 
-def _followed(features, told):
-    return jnp.concatenate([features, jnp.asarray(told, features.dtype)], axis=1)
+def _all_rows(
+    manifold: AbstractManifold, prepared: Prepared
+) -> tuple[Float[np.ndarray, "n c"], Float[np.ndarray, "n d"], Int[np.ndarray, " n"] | None]:
+    """Conditions, places and groups of the data, with a validation part that was taken from it."""
+    rows = np.asarray(prepared.features, np.float64)
+    places, groups = _places(manifold, prepared.points), prepared.groups
+    if prepared.held_out_is_ours:
+        places = np.concatenate([places, embedded(manifold, prepared.held_out)])
+        rows = np.concatenate([rows, prepared.held_features])
+        if groups is not None and prepared.held_groups is not None:
+            groups = np.concatenate([groups, prepared.held_groups])
+    return rows, places, groups
 
 
-def find_guess(
-    network: Network, manifold: AbstractManifold, prepared: Prepared, scales: Scales, key: Key
+def _places(manifold: AbstractManifold, points: Float[Array, "n ..."]) -> Float[np.ndarray, "n d"]:
+    return np.asarray(embedded(manifold, points), np.float64)
+
+
+def find_mixture(
+    size: int, manifold: AbstractManifold, points: Float[Array, "n ..."], t_min: float, key: Key
 ) -> Mixture | None:
     """The mixture that a network corrects, if it does: at least sixteen points for each centre."""
-    centres = min(network.centres, len(prepared.points) // _POINTS_EACH)
+    centres = min(size, len(points) // _POINTS_EACH)
     if centres == 0:
         return None
-    places = jax.vmap(manifold.embedding)(prepared.points)
-    return fit_mixture(places, manifold.dim, centres, _NARROWEST * scales.t_min, key)
+    places = jax.vmap(manifold.embedding)(points)
+    return fit_mixture(places, manifold.dim, centres, _NARROWEST * t_min, key)

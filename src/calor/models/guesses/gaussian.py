@@ -12,10 +12,12 @@ common to all, and a second regression predicts how wide the law is along each,
 
     Sigma = sum_k sigma_k^2 f_k(c) v_k v_k^T.
 
-What regressions predict is told: the last numbers of the features that come with a point are m or,
-if there are factors, m and log f.  Without conditions the mean is zero, which is what centring at
-the Frechet mean of the data does.
+What regressions predict is told: features are what a condition was encoded as, then m, then log f
+if there are factors (`Told`).  Without conditions the mean is zero, which is what centring at the
+Frechet mean of the data does.
 """
+
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,7 +29,9 @@ from jaxtyping import Array, Float, Int
 from ...core.types import Key, Scalar
 from ...heat.kernel import AbstractHeatKernel
 from ...manifolds import AbstractManifold
+from ...store.stored import stored
 from ..prior import AbstractPrior
+from .base import AbstractGuess
 
 # Draws that tell how much wider than in flat space noise is.
 _DRAWS = 512
@@ -38,7 +42,31 @@ _SHRINKING = (0.0, 1e-4, 1e-3, 0.003, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4
 _FOLDS = 10
 
 
-class Gaussian(eqx.Module):
+class Told(NamedTuple):
+    """The parts of features: what a condition was encoded as, and what it tells of d places."""
+
+    encoded: Float[Array, "*n c"]
+    mean: Float[Array, "*n d"]
+    log_factors: Float[Array, "*n d"]
+    """Of the variances; zero where none are predicted."""
+
+    @staticmethod
+    def of(features: Float[Array, "*n f"], size: int, scaled: bool) -> "Told":
+        """The parts of features that end with `size` numbers, or twice as many if `scaled`.
+
+        Features are empty where there are no conditions.
+        """
+        zero = jnp.zeros((*features.shape[:-1], size), features.dtype)
+        if features.shape[-1] == 0:
+            return Told(features, zero, zero)
+        end = features.shape[-1] - size * scaled
+        start = end - size
+        factors = features[..., end:] if scaled else zero
+        return Told(features[..., :start], features[..., start:end], factors)
+
+
+@stored("Gaussian")
+class Gaussian(AbstractGuess):
     """One covariance, or one for each label, in the form V diag(variances) V^T."""
 
     vectors: Float[Array, "k d d"]
@@ -46,32 +74,39 @@ class Gaussian(eqx.Module):
     scaled: bool = eqx.field(static=True, default=False)
     """Whether features end with the logarithms of factors of the variances."""
 
-    def _part(self, features):
+    def _part(
+        self, features: Float[Array, " c"]
+    ) -> tuple[Float[Array, " d"], Float[Array, "d d"], Float[Array, " d"]]:
         """The mean and the covariance that features tell."""
         count, size = self.variances.shape
-        if self.scaled:
-            told, factors = features[:-size], jnp.exp(features[-size:])
-            return told[-size:], self.vectors[0], self.variances[0] * factors
-        mean = features[-size:] if len(features) else jnp.zeros(size, self.variances.dtype)
-        if count == 1:
-            return mean, self.vectors[0], self.variances[0]
-        label = features[:count]  # one-hot
-        chosen = jnp.argmax(label)
-        return mean, self.vectors[chosen], self.variances[chosen]
+        told = Told.of(features, size, self.scaled)
+        part = jnp.argmax(told.encoded) if count > 1 else 0  # of a label, one-hot
+        variances = self.variances[part] * jnp.exp(told.log_factors)
+        return told.mean, self.vectors[part], variances
 
-    def widths(self, features: Float[Array, "n c"]) -> tuple[float, float]:
+    def widths(self, features):
         """A small and a large variance; tenths of conditions with extreme ones are left out."""
         lowest, highest = jnp.min(self.variances), jnp.max(self.variances)
         if self.scaled:
-            variances = self.variances * jnp.exp(features[:, -self.variances.shape[1] :])
+            told = Told.of(features, self.variances.shape[1], self.scaled)
+            variances = self.variances * jnp.exp(told.log_factors)
             lowest = jnp.quantile(jnp.min(variances, axis=1), 0.1)
             highest = jnp.quantile(jnp.max(variances, axis=1), 0.9)
         return float(lowest), float(highest)
 
-    def score(
-        self, z: Float[Array, " d"], t: Scalar, features: Float[Array, " c"]
-    ) -> Float[Array, " d"]:
-        """The gradient of the logarithm of the density at time t."""
+    def smallest(self, places):
+        """The usual deviation: a guess tells of directions in which the data are narrow."""
+        return float(jnp.sqrt(jnp.mean(jnp.var(places, axis=0))))
+
+    def prior(self, kernel, t1, key):
+        """The law of places that the kernel has noised for a time t.
+
+        In flat space noise has the variance 2t.  Negative curvature widens it; by how much is
+        measured.
+        """
+        return GaussianPrior(kernel.manifold, self, _noise(kernel, t1, jr.split(key, _DRAWS)))
+
+    def score(self, z, t, features):
         mean, vectors, variances = self._part(features)
         return vectors @ (((mean - z) @ vectors) / (variances + 2 * t))
 
@@ -173,6 +208,7 @@ def _log_likelihoods(rows, labels, common, each, share):
     return found / 2
 
 
+@stored("GaussianPrior")
 class GaussianPrior(AbstractPrior):
     r"""The noised law at the last time, on a manifold that `embedding` maps to R^d.
 
@@ -192,20 +228,12 @@ class GaussianPrior(AbstractPrior):
         """The log-density."""
         place = self.manifold.embedding(x)
         value = self.gaussian.log_prob(place, self.noise.astype(x.dtype), features)
-        return value - self.manifold.log_chart_volume(x)  # pyright: ignore
-
-
-def gaussian_prior(kernel: AbstractHeatKernel, law: Gaussian, t: float, key: Key) -> GaussianPrior:
-    """The law of places that the kernel has noised for a time t.
-
-    In flat space noise has the variance 2t.  Negative curvature widens it; by how much is measured.
-    """
-    return GaussianPrior(kernel.manifold, law, _noise(kernel, t, jr.split(key, _DRAWS)))
+        return value - self.manifold.log_chart_volume(x)
 
 
 @eqx.filter_jit
-def _noise(kernel, t, keys):
+def _noise(kernel: AbstractHeatKernel, t: float, keys: Key) -> Scalar:
     """The mean square of a coordinate of what was noised from the origin."""
-    origin = kernel.manifold.origin()
+    origin = kernel.manifold.origin()  # pyright: ignore[reportAttributeAccessIssue]
     draw = lambda key: kernel.draw(jnp.asarray(t, origin.dtype), origin, key)
     return jnp.mean(jax.vmap(kernel.manifold.embedding)(jax.vmap(draw)(keys)) ** 2)

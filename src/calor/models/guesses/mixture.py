@@ -16,12 +16,15 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from ...core.types import Key, Scalar
+from ...store.stored import stored
+from .base import AbstractGuess
 
 # Rounds of expectation and maximization, and the most points that they look at.
 _ROUNDS, _POINTS = 30, 100_000
 
 
-class Mixture(eqx.Module):
+@stored("Mixture")
+class Mixture(AbstractGuess):
     """Parts with weights, centres and widths, near an n-dimensional set in R^d."""
 
     centres: Float[Array, "m d"]
@@ -35,9 +38,7 @@ class Mixture(eqx.Module):
         squares = jnp.sum((self.centres - z) ** 2, axis=1)
         return self.log_weights - squares / (4 * times) - self.dim / 2 * jnp.log(times)
 
-    def score(
-        self, z: Float[Array, " d"], t: Scalar, features: Float[Array, " c"]
-    ) -> Float[Array, " d"]:
+    def score(self, z, t, features):
         """The gradient of the logarithm of the density at time t, whatever the condition."""
         pull = jax.nn.softmax(self.log_parts(z, t)) / (2 * (self.times + t))
         return pull @ self.centres - jnp.sum(pull) * z

@@ -24,6 +24,8 @@ import optax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
 
+from ...store.stored import stored
+
 # Rows that lengths are found on, and rows that predictions are made from.
 _ROWS_LENGTHS, _ROWS = 700, 2000
 # Components that lengths are found on (the others are mostly noise, which makes all lengths long),
@@ -33,6 +35,7 @@ _COMPONENTS, _STEPS, _RATE = 2, 80, 0.1
 _NOISES = np.geomspace(0.01, 1000, 36)
 
 
+@stored("Regression")
 class Regression(eqx.Module):
     """The posterior mean of the processes."""
 
@@ -53,6 +56,7 @@ class Regression(eqx.Module):
         return Regression(self.rows, self.inverse_lengths, weights, mean)
 
 
+@stored("LabelMeans")
 class LabelMeans(eqx.Module):
     """The mean of the places of each label."""
 

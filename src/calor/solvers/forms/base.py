@@ -6,10 +6,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from ...core.types import Point, Scalar, Tangent
 from ...heat.equation import Terms
+from ...heat.kernel import phi_by_points
 from ...manifolds import AbstractManifold, calculus
+from ..draws import AbstractDraws, Phi, draws_in_coordinates
 
 
 class AbstractSolution(eqx.Module):
@@ -39,6 +42,23 @@ class AbstractSolution(eqx.Module):
             calculus.laplacian(phi, x, frame, drift),
             self.manifold.inner_at(x, slope, slope),
         )
+
+    def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
+        """log p as a function of kernel coordinates, on a symmetric space."""
+        return phi_by_points(self.manifold, self.log_prob, t, y)
+
+    def draws(self, phi: Phi, last: float) -> AbstractDraws:
+        """How a kernel with this solution draws.
+
+        Args:
+            phi: log p of the kernel in kernel coordinates, if there are any.
+            last: the end of the solved interval.
+        """
+        return draws_in_coordinates(self.manifold, phi, last)
+
+    def settles(self) -> bool:
+        """Whether it knows log p beyond the solved interval too."""
+        return True
 
 
 def in_window(

@@ -22,10 +22,13 @@ from ...core.types import Key, Scalar
 from ...heat.clouds.kernel import CloudKernel
 from ...heat.clouds.matchings import AbstractMatching, Learned
 from ...manifolds import PointCloud
+from ...store.stored import stored
 from ...training.dense import Dense, dense
+from ..draws import Exact
 from .base import AbstractSolution
 
 
+@stored("CloudSolution")
 class CloudSolution(AbstractSolution):
     """log p by a matching that was learned."""
 
@@ -40,6 +43,10 @@ class CloudSolution(AbstractSolution):
     def log_prob(self, t, x, x0):
         """log p."""
         return self.kernel.log_prob_at(t, x, x0)
+
+    def draws(self, phi, last):
+        """Those of the points by themselves."""
+        return Exact()
 
     def log_prob_and_score(self, t, x, x0):
         """The score is from the posterior over matchings."""
@@ -69,6 +76,7 @@ def row_residual(
 # The paper's.
 
 
+@stored("PairGraph")
 class PairGraph(AbstractMatching):
     """The paper's network of R_ij = |x_i - x0_j|, appendix B: nodes on the diagonal, edges off it.
 

@@ -1,5 +1,7 @@
 """The paper's solution, log p = N(t, x), the network of its appendix B."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,13 +9,13 @@ from jaxtyping import Array, Float
 
 from ...core.types import Scalar
 from ...heat.equation import radial_terms
-from ...manifolds import AbstractManifold, AbstractQuotient, calculus
+from ...manifolds import AbstractManifold, AbstractSymmetricSpace, calculus
+from ...store.stored import stored
 from ...training.perceptrons import FourierEmbedding, ModifiedMLP, PowerEmbedding
 from .base import AbstractSolution
 
-# The paper's solution.
 
-
+@stored("DirectSolution")
 class DirectSolution(AbstractSolution):
     """log p = N(embedding of x as seen from x0, embedding of t).
 
@@ -28,40 +30,73 @@ class DirectSolution(AbstractSolution):
     t0: float = eqx.field(static=True)
     t1: float = eqx.field(static=True)
 
-    def phi(self, t: Scalar, features: Float[Array, " f"]) -> Scalar:
-        """log p as a function of time and embedded coordinates."""
+    def value(self, t: Scalar, features: Float[Array, " f"]) -> Scalar:
+        """log p as a function of time and of what is embedded."""
         inside = jnp.log(t / self.t0) / jnp.log(self.t1 / self.t0)
         times = self.time_embedding(inside[None])
         return self.network(jnp.concatenate([features, inside[None], times]))
 
+    @property
+    def _seen(self) -> AbstractSolution:
+        space: Any = self.manifold
+        unordered = self.manifold.has_unordered_coordinates()
+        return _InCoordinates(space, self) if unordered else _InSpace(space, self)
+
     def log_prob(self, t, x, x0):
         """log p."""
-        if isinstance(self.embedding, PowerEmbedding):
-            return self._radial(t, self.manifold.kernel_coordinates(x, x0))  # pyright: ignore
-        sources, space = x0[None], self.manifold
-        if isinstance(self.manifold, AbstractQuotient):
-            sources, space = self.manifold.orbit(x0), self.manifold.cover
-
-        def features(source):
-            return self.embedding(space.relative(x, source))  # pyright: ignore
-
-        return self.phi(t, jnp.mean(jax.vmap(features)(sources), axis=0))
-
-    def _radial(self, t, y):
-        return self.phi(t, self.embedding(y))
+        return self._seen.log_prob(t, x, x0)
 
     def log_prob_and_score(self, t, x, x0):
         """By automatic differentiation, in kernel coordinates where the embedding uses them."""
-        if isinstance(self.embedding, PowerEmbedding):
-            y, lift = self.manifold.lifted_coordinates(x, x0)  # pyright: ignore
-            value, slope = jax.value_and_grad(self._radial, 1)(t, y)
-            return value, lift(slope)
-        frame, value = self.manifold.frame(x), lambda x: self.log_prob(t, x, x0)
-        return value(x), calculus.gradient(value, x, frame)
+        return self._seen.log_prob_and_score(t, x, x0)
 
     def terms(self, t, x, x0):
         """The terms of the equation."""
-        if isinstance(self.embedding, PowerEmbedding):
-            y = self.manifold.kernel_coordinates(x, x0)  # pyright: ignore
-            return radial_terms(self._radial, self.manifold, t, y)  # pyright: ignore
-        return super().terms(t, x, x0)
+        return self._seen.terms(t, x, x0)
+
+    def phi(self, t, y):
+        """log p in kernel coordinates."""
+        return self._seen.phi(t, y)
+
+
+class _InSpace(AbstractSolution):
+    """Embedded is the place of x in flat space, as seen from the images of x0."""
+
+    manifold: AbstractManifold
+    network: DirectSolution
+
+    def log_prob(self, t, x, x0):
+        """log p."""
+        space: Any = self.manifold.covering()
+        embedded = jax.vmap(lambda source: self.network.embedding(space.relative(x, source)))
+        return self.network.value(t, jnp.mean(embedded(self.manifold.orbit(x0)), axis=0))
+
+    def log_prob_and_score(self, t, x, x0):
+        """By automatic differentiation."""
+        frame, value = self.manifold.frame(x), lambda x: self.log_prob(t, x, x0)
+        return value(x), calculus.gradient(value, x, frame)
+
+
+class _InCoordinates(AbstractSolution):
+    """Embedded are kernel coordinates."""
+
+    manifold: AbstractSymmetricSpace
+    network: DirectSolution
+
+    def phi(self, t, y):
+        """log p in kernel coordinates."""
+        return self.network.value(t, self.network.embedding(y))
+
+    def log_prob(self, t, x, x0):
+        """log p."""
+        return self.phi(t, self.manifold.kernel_coordinates(x, x0))
+
+    def log_prob_and_score(self, t, x, x0):
+        """The gradient in y, which the manifold carries to x in closed form."""
+        y, lift = self.manifold.lifted_coordinates(x, x0)
+        value, slope = jax.value_and_grad(self.phi, 1)(t, y)
+        return value, lift(slope)
+
+    def terms(self, t, x, x0):
+        """The terms of the equation, in kernel coordinates."""
+        return radial_terms(self.phi, self.manifold, t, self.manifold.kernel_coordinates(x, x0))

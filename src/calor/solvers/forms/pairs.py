@@ -40,10 +40,13 @@ from jaxtyping import Array, Float
 from ...core.numerics import arcsinh_ratio, cholesky_rows
 from ...core.types import Key, Point, Scalar
 from ...manifolds import Submanifold, calculus
+from ...store.stored import stored
 from ...training.sets import SetNetwork, set_network
+from ..draws import CorrectedWalk
 from .base import AbstractSolution, in_window
 
 
+@stored("PairForm")
 class PairForm(eqx.Module):
     """How log p is written in terms of a network."""
 
@@ -154,6 +157,7 @@ class PairForm(eqx.Module):
         return jnp.append(items, jnp.stack([q / self.width**2, a - self.manifold.dim + 1]))
 
 
+@stored("PairSolution")
 class PairSolution(AbstractSolution):
     """A solution with one network for each window of time."""
 
@@ -170,6 +174,14 @@ class PairSolution(AbstractSolution):
         """log p."""
         (network, c), ends = in_window(self.edges, (self.networks, self.constants), t)
         return self.form(network, c, t, x, x0, *ends) - c
+
+    def draws(self, phi, last):
+        """By random walks that are set right."""
+        return CorrectedWalk(self.manifold.width)
+
+    def settles(self):
+        """If the manifold is compact."""
+        return self.manifold.is_compact()
 
     def log_prob_and_score(self, t, x, x0):
         """By automatic differentiation."""

@@ -36,6 +36,7 @@ from ...core.types import Key, Scalar
 from ...heat.early.laws import FirstOrder
 from ...heat.equation import radial_terms
 from ...manifolds import AbstractSymmetricSpace
+from ...store.stored import stored
 from ...training.sets import SetNetwork, set_network
 from .base import AbstractSolution, in_window
 
@@ -69,6 +70,7 @@ class AbstractForm(eqx.Module):
         """The part that is learned, in the window of time from `start` to `end`."""
 
 
+@stored("Spreading")
 class Spreading(AbstractForm):
     """Brownian motion that never settles; exact as t -> 0."""
 
@@ -96,6 +98,7 @@ class Spreading(AbstractForm):
         return self.scale * t**2 / (1 + t) * value
 
 
+@stored("Settling")
 class Settling(AbstractForm):
     """Brownian motion that becomes uniform on a compact space."""
 
@@ -150,6 +153,7 @@ def _items(manifold, y):
     return manifold.invariants(y), jnp.asarray(manifold.grouping(), y.dtype)
 
 
+@stored("RadialSolution")
 class RadialSolution(AbstractSolution):
     """A solution in kernel coordinates y, with one network for each window of time."""
 

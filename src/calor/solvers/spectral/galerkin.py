@@ -21,6 +21,7 @@ The series is symmetric and has unit mass at every t.  At small t it needs too m
 time t0, where the two agree best, the law of `calor.geodesics` speaks.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -34,11 +35,10 @@ from tqdm import tqdm
 
 from ...core.checks import positive_integer, random_key
 from ...core.types import Key
-from ...heat.certificate import FURTHER, Certificate
-from ...heat.early.certify import certify_law
+from ...heat.certificate import TIMES, assembled
 from ...heat.early.geodesics import GeodesicLaw, last_of_law, shortest_length
 from ...manifolds import Submanifold
-from .polynomials import Polynomials, derivatives, orthonormal_polynomials
+from .polynomials import derivatives, orthonormal_polynomials
 from .series import SpectralKernel
 
 # Random points for each polynomial that the weights are exact for.
@@ -53,7 +53,6 @@ _SMALLEST_TERM = 1e-7
 _AGREED = 1e-3
 LARGEST_DIMENSION = 3
 _PAIRS = 256
-_TIMES = 12
 # Points of which the values of all polynomials are computed at a time.
 _BATCH = 100
 
@@ -133,23 +132,35 @@ def _solve(manifold, key, most, degree, bar):
     accurate = chosen.sizes()[max(1, math.floor(_ACCURATE * len(chosen.blocks)))] - 1
     # The smallest time at which the series is complete.
     complete = -math.log(1e-5) / eigenvalues[accurate]
-    few = points[:_PAIRS]
-    kernel = _Parts(manifold, GeodesicLaw(manifold), chosen, coefficients, eigenvalues, means)
+    few, law = points[:_PAIRS], GeodesicLaw(manifold)
+    unfinished: Any = None
+    kernel = SpectralKernel(
+        manifold=manifold,
+        law=law,
+        functions=chosen,
+        coefficients=jnp.asarray(coefficients),
+        eigenvalues=jnp.asarray(eigenvalues),
+        log_volume=jnp.zeros(()),
+        t0=0.0,
+        certificate=unfinished,
+    )
     say("law for small times")
-    log_volume = kernel.log_volume(few, complete)
-    t0, discrepancy = kernel.join(few, log_volume, complete, key_pairs)
+    log_volume = jnp.asarray(_log_volume(kernel, few, complete))
+    kernel = dataclasses.replace(kernel, log_volume=log_volume)
+    t0, discrepancy = _switch(kernel, few, complete, key_pairs)
     terms = max(2, int(np.sum(eigenvalues * t0 < -math.log(_SMALLEST_TERM))))
+    coefficients, eigenvalues = kernel.coefficients[:, :terms], kernel.eigenvalues[:terms]
+    kernel = dataclasses.replace(kernel, coefficients=coefficients, eigenvalues=eigenvalues, t0=t0)
     say("certificate")
-    return kernel.finish(t0, discrepancy, log_volume, terms, few, key_check)
+    certificate = _certificate(kernel, discrepancy, means, few, key_check)
+    return dataclasses.replace(kernel, certificate=certificate)
 
 
 def _weights(manifold, functions, points, start):
     """The smallest change of the weights that makes integrals of Laplacians vanish."""
 
     def laplacians(x):
-        return derivatives(functions, x, manifold.orthonormal(x), manifold.coordinate_laplacian(x))[
-            1
-        ]
+        return derivatives(functions, x, manifold.basis(x), manifold.coordinate_laplacian(x))[1]
 
     values = np.asarray(jax.jit(lambda p: jax.lax.map(laplacians, p, batch_size=_BATCH))(points))
     values = values[:, 1:] / np.linalg.norm(values[:, 1:], axis=0)
@@ -166,7 +177,7 @@ def _eigenfunctions(manifold, functions, points, weights):
 
     def values_and_slopes(x):
         along = jax.vmap(lambda e: jax.jvp(functions, (x,), (e,))[1])
-        return functions(x), along(manifold.orthonormal(x))
+        return functions(x), along(manifold.basis(x))
 
     run = jax.jit(lambda p: jax.lax.map(values_and_slopes, p, batch_size=_BATCH))
     values, slopes = map(np.asarray, run(points))
@@ -184,117 +195,74 @@ def _eigenfunctions(manifold, functions, points, weights):
     return np.maximum(eigenvalues, 0.0), coefficients, weights @ values
 
 
-class _Parts(eqx.Module):
-    """Everything that was solved for, before the volume and t0 are known."""
+def _log_volume(kernel, points, complete):
+    """From the diagonal of the kernel at several times, extrapolated to t = 0."""
+    manifold = kernel.manifold
+    curvature = jax.jit(jax.vmap(manifold.scalar_curvature))(points)
 
-    manifold: Submanifold
-    law: GeodesicLaw
-    functions: Polynomials
-    coefficients: Any
-    eigenvalues: Any
-    means: Any
-    """Of the polynomials over the manifold."""
+    def rest(t):
+        values = jax.vmap(lambda x: kernel.late_log_prob(t, x, x))(points)
+        return jnp.mean(values - t * curvature / 6)
 
-    def _kernel(self, log_volume, t0, terms=None, certificate: Any = None):
-        return SpectralKernel(
-            self.manifold,
-            self.law,
-            self.functions,
-            jnp.asarray(self.coefficients[:, :terms]),
-            jnp.asarray(self.eigenvalues[:terms]),
-            jnp.asarray(log_volume),
-            float(t0),
-            certificate,
+    run = jax.jit(lambda ts: jax.lax.map(rest, ts))
+    fits = []
+    for later in (1.0, 1.5, 2.0, 3.0):
+        times = later * complete * np.geomspace(1.0, 3.0, 12)
+        found = np.asarray(run(jnp.asarray(times)))
+        found = found + manifold.dim / 2 * np.log(4 * np.pi * times)
+        powers = np.stack([np.ones_like(times), times**2, times**3], axis=1)
+        terms = np.linalg.lstsq(powers, found, rcond=None)[0]
+        fits.append((float(np.max(np.abs(powers @ terms - found))), float(terms[0])))
+    return min(fits)[1]  # too early the series is not complete, too late it is no polynomial
+
+
+def _switch(kernel, points, complete, key):
+    """The time at which law and series agree best; the largest and mean difference there.
+
+    They are compared by their scores, whose error is the larger one when the series is short of
+    terms; the differences returned are those of log p.
+    """
+    manifold = kernel.manifold
+    square = jax.vmap(lambda x, v: manifold.inner_at(x, v, v))
+
+    def differ(t):
+        x, value, score = jax.vmap(lambda x0, k: kernel.law.known_draw(t, x0, k))(
+            points, jr.split(key, len(points))
         )
+        series, slope = jax.vmap(lambda x, x0: kernel.late_both(t, x, x0))(x, points)
+        relative = jnp.mean(square(x, score - slope)) / jnp.mean(square(x, score))
+        return jnp.abs(value - series), relative
 
-    def log_volume(self, points, complete):
-        """From the diagonal of the kernel at several times, extrapolated to t = 0."""
-        kernel = self._kernel(0.0, 0.0)
-        curvature = jax.jit(jax.vmap(self.manifold.scalar_curvature))(points)
+    times = complete * np.geomspace(0.25, 4.0, 14)
+    run = jax.jit(lambda ts: jax.lax.map(differ, ts))
+    found, relative = map(np.asarray, run(jnp.asarray(times)))
+    relative = np.nan_to_num(relative, nan=np.inf)
+    # The law may be so good that they agree best where draws already reach what is behind the
+    # last shortest geodesics: not that late, if they agree before.
+    within = times <= last_of_law(shortest_length(manifold))
+    agreed = np.flatnonzero(within & (relative < _AGREED**2))
+    # A little later than where they agree best: the rare points far out, where the series has
+    # lost its digits, are hardly seen among so few.
+    best = min(int(np.argmin(relative)) + 1, agreed[-1] if len(agreed) else len(times) - 1)
+    return float(times[best]), (float(found[best].max()), float(found[best].mean()))
 
-        def rest(t):
-            values = jax.vmap(lambda x: kernel.log_series(t, x, x))(points)
-            return jnp.mean(values - t * curvature / 6)
 
-        run = jax.jit(lambda ts: jax.lax.map(rest, ts))
-        fits = []
-        for later in (1.0, 1.5, 2.0, 3.0):
-            times = later * complete * np.geomspace(1.0, 3.0, 12)
-            found = np.asarray(run(jnp.asarray(times)))
-            found = found + self.manifold.dim / 2 * np.log(4 * np.pi * times)
-            powers = np.stack([np.ones_like(times), times**2, times**3], axis=1)
-            terms = np.linalg.lstsq(powers, found, rcond=None)[0]
-            fits.append((float(np.max(np.abs(powers @ terms - found))), float(terms[0])))
-        return min(fits)[1]  # too early the series is not complete, too late it is no polynomial
+def _certificate(kernel, discrepancy, means, points, key):
+    """Of the series, whose error at t0 is what it differs from the law; and of the law."""
+    times = np.geomspace(kernel.t0, max(6 / float(kernel.eigenvalues[1]), 4 * kernel.t0), TIMES)
 
-    def join(self, points, log_volume, complete, key):
-        """The time at which law and series agree best; the largest and mean difference there.
+    def worst(t):
+        masses = jax.vmap(lambda x0: kernel.source(t, x0) @ jnp.asarray(means))(points)
+        return jnp.log(masses[jnp.argmax(jnp.abs(masses - 1))])
 
-        They are compared by their scores, whose error is the larger one when the series is short of
-        terms; the differences returned are those of log p.
-        """
-        kernel, square = self._kernel(log_volume, 0.0), jax.vmap(self._square)
-
-        def differ(t):
-            x, value, score = jax.vmap(lambda x0, k: self.law.known_draw(t, x0, k))(
-                points, jr.split(key, len(points))
-            )
-            series = jax.vmap(lambda x, x0: kernel.log_series(t, x, x0))(x, points)
-            slope = jax.vmap(lambda x, x0: kernel._slope(t, x, x0))(x, points)
-            relative = jnp.mean(square(x, score - slope)) / jnp.mean(square(x, score))
-            return jnp.abs(value - series), relative
-
-        times = complete * np.geomspace(0.25, 4.0, 14)
-        run = jax.jit(lambda ts: jax.lax.map(differ, ts))
-        found, relative = map(np.asarray, run(jnp.asarray(times)))
-        relative = np.nan_to_num(relative, nan=np.inf)
-        # The law may be so good that they agree best where draws already reach what is behind the
-        # last shortest geodesics: not that late, if they agree before.
-        within = times <= last_of_law(shortest_length(self.manifold))
-        agreed = np.flatnonzero(within & (relative < _AGREED**2))
-        # A little later than where they agree best: the rare points far out, where the series has
-        # lost its digits, are hardly seen among so few.
-        best = min(int(np.argmin(relative)) + 1, agreed[-1] if len(agreed) else len(times) - 1)
-        return float(times[best]), (float(found[best].max()), float(found[best].mean()))
-
-    def _square(self, x, v):
-        return self.manifold.inner_at(x, v, v)
-
-    def finish(self, t0, discrepancy, log_volume, terms, points, key):
-        """The kernel with its certificate."""
-        kernel = self._kernel(log_volume, t0, terms)
-        times = np.geomspace(t0, max(6 / self.eigenvalues[1], 4 * t0), _TIMES)
-        manifold = self.manifold
-
-        factors = jnp.where(jnp.arange(len(points)) % 2 == 0, 1.0, FURTHER)
-
-        def measure(t, key):
-            x = jax.vmap(lambda x0, f, k: manifold.walk(f * t, x0, k))(
-                points, factors, jr.split(key, len(points))
-            )
-            values, largest = jax.vmap(lambda x, x0: kernel.residual(t, x, x0))(x, points)
-            chords = jnp.sqrt(jnp.max(jnp.sum((x - points) ** 2, axis=1)))
-            masses = jax.vmap(lambda x0: kernel.source(t, x0) @ jnp.asarray(self.means))(points)
-            worst = masses[jnp.argmax(jnp.abs(masses - 1))]
-            return jnp.abs(values), jnp.abs(values) / largest, chords, jnp.log(worst)
-
-        run = jax.jit(lambda ts, ks: jax.lax.map(lambda pair: measure(*pair), (ts, ks)))
-        values, relative, reach, log_mass = map(
-            np.asarray, run(jnp.asarray(times), jr.split(key, len(times)))
-        )
-        certificate = Certificate(
-            manifold=manifold,
-            t0=t0,
-            # The series does not start from the law: it is compared with it.
-            initial_error=discrepancy[0],
-            initial_mean=discrepancy[1],
-            times=tuple(times.tolist()),
-            largest=tuple(values.max(axis=1).tolist()),
-            mean=tuple(values[:, ::2].mean(axis=1).tolist()),  # over Brownian motion at time t
-            normalized=tuple(relative[:, ::2].mean(axis=1).tolist()),
-            log_mass=tuple(log_mass.tolist()),
-            radius=tuple(reach.tolist()),
-            points=len(points),
-            earlier=certify_law(self.law, t0, key=jr.fold_in(key, 1)),
-        )
-        return self._kernel(log_volume, t0, terms, certificate)
+    return assembled(
+        kernel.manifold,
+        kernel.t0,
+        times,
+        kernel.columns(times, points, key),
+        len(points),
+        log_mass=np.asarray(jax.jit(jax.vmap(worst))(jnp.asarray(times))),
+        initial_error=discrepancy[0],
+        initial_mean=discrepancy[1],
+        earlier=kernel.law.certified(kernel.t0),
+    )

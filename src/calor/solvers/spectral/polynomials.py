@@ -22,11 +22,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.types import Point
+from ...store.stored import stored
 
 # Directions whose squared length, relative to the longest, is below this are dependent.
 _DEPENDENT = 1e-9
 
 
+@stored("Block")
 class Block(eqx.Module):
     """How the functions of one degree follow from those of the two before."""
 
@@ -35,6 +37,7 @@ class Block(eqx.Module):
     before: Float[Array, "b s"]
 
 
+@stored("Polynomials")
 class Polynomials(eqx.Module):
     """Orthonormal polynomials, in the order of their degree; the first is one."""
 

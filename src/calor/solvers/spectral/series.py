@@ -3,16 +3,21 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
-from ...core.types import Point, Scalar
-from ...heat.certificate import Certificate
-from ...heat.kernel import AbstractHeatKernel, compare_separately
+from ...core.types import Key, Point, Scalar, Tangent
+from ...heat.certificate import FURTHER, Certificate, Column, assembled, column
+from ...heat.joined import AbstractJoinedKernel
+from ...heat.kernel import AbstractHeatKernel
 from ...manifolds import Submanifold, calculus
+from ...store.stored import stored
 from .polynomials import Polynomials, derivatives
 
 
-class SpectralKernel(AbstractHeatKernel):
+@stored("SpectralKernel", root="kernel")
+class SpectralKernel(AbstractJoinedKernel):
     """A sum over eigenfunctions from t0 on, the law along shot geodesics (or a network) below."""
 
     manifold: Submanifold
@@ -25,12 +30,13 @@ class SpectralKernel(AbstractHeatKernel):
     t0: float = eqx.field(static=True)
     certificate: Certificate
 
-    def source(self, t, x0):
+    def source(self, t: Scalar, x0: Point) -> Float[Array, " k"]:
         """Coefficients of p(t, . | x0), times the volume, in the polynomials."""
         damped = jnp.exp(-self.eigenvalues * t) * (self.functions(x0) @ self.coefficients)
         return self.coefficients @ damped
 
-    def log_series(self, t, x, x0):
+    def late_log_prob(self, t, x, x0):
+        """The series."""
         source = self.source(t, x0)
         return jnp.log(self._lifted(self.functions(x) @ source, x0, source)) - self.log_volume
 
@@ -39,41 +45,28 @@ class SpectralKernel(AbstractHeatKernel):
         resolved = 32 * jnp.finfo(series.dtype).eps * (self.functions(x0) @ source)
         return jnp.maximum(series, resolved)
 
-    def _slope(self, t, x, x0):
+    def late_score(self, t: Scalar, x: Point, x0: Point) -> Tangent:
+        """The gradient of the series over the series."""
         source = self.source(t, x0)
 
         def log_series(y):
             return jnp.log(self._lifted(self.functions(y) @ source, x0, source))
 
-        return calculus.gradient(log_series, x, self.manifold.orthonormal(x))
+        return calculus.gradient(log_series, x, self.manifold.basis(x))
 
-    def log_prob_at(self, t, x, x0):
-        return self._joined(self.law.log_prob_at, self.log_series, t, x, x0)
-
-    def score_at(self, t, x, x0):
-        return self._joined(self.law.score_at, self._slope, t, x, x0)
+    def late_both(self, t, x, x0):
+        """Both of the series."""
+        return self.late_log_prob(t, x, x0), self.late_score(t, x, x0)
 
     def draw(self, t, x0, key):
         return self.manifold.walk(t, x0, key)
 
-    def draw_with_score(self, t, x0, key):
-        def late(t, x0, key):
-            x = self.manifold.walk(t, x0, key)
-            return x, self._slope(t, x, x0)
+    def late_draw(self, t, x0, key):
+        """A random walk in steps."""
+        return self.manifold.walk(t, x0, key)
 
-        # Not `cond`: in training every point has its own time, and the coefficients would be copied
-        # for each of them.
-        early = self.law.draw_with_score(jnp.minimum(t, self.t0), x0, key)
-        return jax.tree.map(
-            lambda a, b: jnp.where(t < self.t0, a, b), early, late(jnp.maximum(t, self.t0), x0, key)
-        )
-
-    def _joined(self, early, late, t, *rest):
-        # One of the two only, where t is the same for all points of a batch.
-        return jax.lax.cond(t < self.t0, lambda: early(t, *rest), lambda: late(t, *rest))
-
-    def compare_at(self, t, x, sources):
-        return compare_separately(self, t, x, sources)
+    def warn(self):
+        """Never: the certificate is for the user to see."""
 
     def found_volume(self):
         """The logarithm of the volume that was found."""
@@ -92,7 +85,7 @@ class SpectralKernel(AbstractHeatKernel):
             * jnp.exp(-self.eigenvalues * t)
             * (self.functions(x0) @ self.coefficients)
         )
-        frame = manifold.orthonormal(x)
+        frame = manifold.basis(x)
         slopes, laplacians = derivatives(self.functions, x, frame, manifold.coordinate_laplacian(x))
         values = self.functions(x)
         p, change = values @ source, values @ rate
@@ -100,3 +93,36 @@ class SpectralKernel(AbstractHeatKernel):
         squared = jnp.sum(slope * slope) / p**2
         largest = jnp.max(jnp.abs(jnp.stack([change / p, bend / p - squared, squared])))
         return (change - bend) / p, largest
+
+    def columns(self, times: np.ndarray, sources: Float[Array, "n N"], key: Key) -> list[Column]:
+        """What a certificate says of some times, from random walks that start at the sources."""
+        manifold, count = self.manifold, len(sources)
+        factors = jnp.where(jnp.arange(count) % 2 == 0, 1.0, FURTHER)
+
+        def measure(row):
+            t, key = row
+            walk = lambda x0, factor, key: manifold.walk(factor * t, x0, key)
+            x = jax.vmap(walk)(sources, factors, jr.split(key, count))
+            residual, largest = jax.vmap(lambda x, x0: self.residual(t, x, x0))(x, sources)
+            return residual, jnp.abs(residual) / largest, jnp.linalg.norm(x - sources, axis=1)
+
+        keys = jr.split(key, len(times))
+        rows = jax.jit(lambda rows: jax.lax.map(measure, rows))((jnp.asarray(times), keys))
+        return [column(*row) for row in zip(*map(np.asarray, rows), strict=True)]
+
+    def certified_again(self, *, points, key):
+        """The residual at new points; its volume and what it says of the law are as they were."""
+        key_source, key_inside = jr.split(key)
+        before, sources = self.certificate, self.manifold.sources(points, key_source)
+        times = np.array(before.times)
+        return assembled(
+            self.manifold,
+            before.t0,
+            times,
+            self.columns(times, sources, key_inside),
+            points,
+            log_mass=np.array(before.log_mass),
+            initial_error=before.initial_error,
+            initial_mean=before.initial_mean,
+            earlier=before.earlier,
+        )

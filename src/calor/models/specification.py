@@ -1,0 +1,95 @@
+"""What a user may choose about a fit, beside data and kernel, and the kinds of models there are."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic
+
+import numpy as np
+
+from ..core.checks import positive_integer
+from ..heat.kernel import AbstractHeatKernel
+from ..training.settings import Training
+from .families import Family
+from .fields import AbstractField
+from .flow_model import FlowModel
+from .network import AbstractNetwork
+from .objectives import AbstractObjective
+from .prior import AbstractPrior
+from .times import Scales, Times
+
+# Stops that are tried, in units of t_min.
+_STOPS = (1.0, 5.0, 50.0, 1000.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """How to fit a model; `calor.fit` explains it."""
+
+    network: AbstractNetwork | None = None
+    training: Training | None = None
+    t_min: float | None = None
+    t1: float | None = None
+    time_power: float = 0.0
+    centres: int = 1
+    stops: Sequence[float] | None = None
+    centred: bool = True
+
+    def __post_init__(self):
+        object.__setattr__(self, "training", self.training or Training())
+        object.__setattr__(self, "time_power", float(self.time_power))
+        object.__setattr__(self, "centres", positive_integer(self.centres, "centres"))
+
+    def network_for(self, family: Family, manifold: object) -> AbstractNetwork:
+        """The network that was chosen, if it is one for the manifold, or the usual one."""
+        if self.network is not None and not isinstance(self.network, family.network):
+            raise TypeError(
+                f"network on {manifold} must be a calor.{family.network.__name__}, got "
+                f"{self.network!r:.80}."
+            )
+        return self.network or family.network()
+
+    def training_with(self, noise_reuse: int) -> Training:
+        """The budget, with what a manifold says of how long noise takes to draw."""
+        training = self.training or Training()
+        if training.reuse is not None:
+            return training
+        return dataclasses.replace(training, reuse=noise_reuse)
+
+    def stops_within(self, scales: Scales, by_likelihood: bool) -> tuple[float, ...]:
+        """The stops to try, in increasing order; one if no likelihood chooses among them."""
+        t_min, t1 = scales.t_min, scales.t1
+        if self.stops is None and not by_likelihood:
+            return (t_min,)
+        if self.stops is None:
+            return tuple(f * t_min for f in _STOPS if f * t_min < t1 / 10) or (t_min,)
+        stops = tuple(sorted(float(stop) for stop in np.ravel(self.stops)))
+        if not stops or not t_min <= stops[0] or not stops[-1] < t1:
+            raise ValueError(
+                f"stops must be times from t_min = {t_min:g} to below t1 = {t1:g}, got "
+                f"{self.stops!r:.80}."
+            )
+        return stops
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A piece of work that takes long: its name, and how it is shown, kept and gone on with."""
+
+    title: str
+    identity: dict = dataclasses.field(default_factory=dict)
+    """What an unfinished run must agree with to be continued."""
+    progress: bool | None = None
+    """Whether to show a progress bar; by default on a terminal only."""
+    resume: str | Path | None = None
+    """A file for the state of an unfinished run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind(Generic[FlowModel]):
+    """A kind of model: what is trained, and to do what."""
+
+    model: type[FlowModel]
+    field: Callable[[Family], type[AbstractField]]
+    """The class of the field that suits a family of manifolds."""
+    objective: Callable[[Times, AbstractHeatKernel, AbstractPrior], AbstractObjective]
