@@ -32,7 +32,6 @@ from jaxtyping import Array, Float
 
 from ...core.checks import positive_integer
 from ...core.types import Key
-from ...heat.early.certify import certify_law
 from ...heat.early.geodesics import GeodesicLaw, last_of_law, shortest_length
 from ...manifolds import Submanifold
 from ...training import levenberg
@@ -236,7 +235,7 @@ class PairWindows(AbstractLeastSquares):
 def _latest(manifold, radius, last):
     """The time up to which the law is good: by its own residual, and within shortest geodesics."""
     last = min(last, last_of_law(radius))
-    certificate = certify_law(GeodesicLaw(manifold), last, key=jr.key(1))
+    certificate = GeodesicLaw(manifold).certified(last)
     times = np.geomspace(certificate.times[0], certificate.times[-1], 100)
     found = max((t for t in times if certificate.estimate(t) <= _HANDED), default=times[0])
     digit = 10.0 ** (math.floor(math.log10(found)) - 1)
