@@ -112,7 +112,9 @@ class DiffusionDensity(DensityMixin, BaseEstimator):
         check_is_fitted(self)
         return np.asarray(self.model_.log_prob(X))
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, X: Any, y: Any = None
+    ) -> float:
         """The mean log-density of points."""
         return float(np.mean(self.score_samples(X)))
 

@@ -73,8 +73,8 @@ def _fit(options) -> int:
         from ..models import diffusion, flow
         from ..models.families import family_of
         from ..models.likelihood import EXACT_DIVERGENCE
-        from ..solvers import choose as kernels
-        from ..training import loop as training
+        from ..solvers.choose import heat_kernel
+        from ..training.settings import Training
 
         manifold = _own.manifold_from(options.manifold)
         points, name_row, condition = _points.read(options, options.file, manifold, options.labels)
@@ -84,17 +84,16 @@ def _fit(options) -> int:
         if len(points) < 10:
             raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
         run = flow.fit_flow if options.flow else diffusion.fit
-        network = family_of(manifold).network
         show(f"fitting {len(points)} points of {manifold}")
         with keeping(partial), naming(name_row):
             model = run(
-                kernels.heat_kernel(manifold, options.kernel),
+                heat_kernel(manifold, options.kernel),
                 points,
                 condition=condition,
                 groups=groups,
                 key=jr.key(options.seed),
-                network=network(width=options.width),
-                training=training.Training(steps=options.steps, batch=options.batch),
+                network=family_of(manifold).network(width=options.width),
+                training=Training(steps=options.steps, batch=options.batch),
                 resume=partial,
             )
         model.save(out)

@@ -37,12 +37,12 @@ def _reproduce(options) -> int:
 
         modules = {"so3": "rotations", "qm9": "molecules"}
         module = modules.get(options.experiment, options.experiment)
-        experiment = import_module(f"..experiments.{module}", __package__)
-        settings = experiment.Settings.of(options.budget, options.only, options.seeds)
+        experiment = import_module(f"..experiments.{module}", __package__).EXPERIMENT
+        settings = experiment.of(options.budget, options.only, options.seeds)
         if options.methods:
-            unknown = [name for name in options.methods if name not in experiment.METHODS]
+            unknown = [name for name in options.methods if name not in experiment.methods]
             if unknown:
-                known = "; ".join(experiment.METHODS)
+                known = "; ".join(experiment.methods)
                 raise InputError(f"--methods: known are {known}; got {unknown[0]!r}")
             settings = dataclasses.replace(settings, methods=tuple(options.methods))
         options.out.mkdir(parents=True, exist_ok=True)

@@ -57,14 +57,12 @@ def _solve(options) -> int:
     with input_errors():
         import jax.random as jr
 
-        from ..manifolds import PointCloud
         from ..solvers import recipes
         from ..solvers import solve as solver
         from ..store import stored as checkpoint
 
         manifold = _own.manifold_from(options.manifold)
-        own = recipes.clouds if isinstance(manifold, PointCloud) else recipes.default
-        make = recipes.paper if options.recipe == "paper" else own
+        make = recipes.paper if options.recipe == "paper" else solver.own_recipe(manifold)
         try:
             recipe = make(**settings)
         except TypeError as error:

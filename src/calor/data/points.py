@@ -89,7 +89,8 @@ def _rows(manifold: AbstractManifold, data: Any, name: str, at_least: int) -> np
     try:
         data = as_array(data, manifold)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from error
+        error.args = (f"{name}: {error}",)
+        raise
     try:
         array = np.asarray(data)
     except Exception as error:

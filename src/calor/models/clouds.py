@@ -324,7 +324,7 @@ def point_scale(manifold: PointCloud, clouds: Float[Array, "m n ..."]) -> float:
 
     @jax.jit
     @jax.vmap
-    def nearest(x):
+    def nearest(x: Point) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         squared = manifold.squared_distances(x, x) + 1e30 * jnp.eye(manifold.size)
         return jnp.min(squared, axis=1), manifold.present(x)
 

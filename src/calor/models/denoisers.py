@@ -78,7 +78,7 @@ def rectify(s: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 @rectify.defjvp
-def _(primals, tangents):
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     # Divided differences of max(w, floor): between 0 and 1, also where eigenvalues meet.
     (s,), (e,) = primals, tangents
     w, q = eigh(s)

@@ -36,10 +36,12 @@ from ..core.types import Key, Point, Points, Scalar
 from ..data.conditions import Condition
 from ..data.prepare import Given, Prepared, prepare
 from ..heat.kernel import AbstractHeatKernel
+from ..manifolds import AbstractManifold
 from ..manifolds.means import frechet_mean
 from ..store.stored import stored
 from .model import AbstractModel, in_batches, mixture_value, mixture_weights
 from .prior import AbstractPrior, KernelPrior, Uniform
+from .specification import check_kernel
 
 # Neighbours and fractions of their distance that adaptive bandwidths are made from.
 _NEIGHBOURS, _FRACTIONS = (2, 5, 15), (0.25, 0.5, 1.0)
@@ -69,12 +71,12 @@ class KernelDensity(AbstractModel):
     record: str = eqx.field(static=True)
 
     @property
-    def manifold(self):
+    def manifold(self) -> AbstractManifold:
         """Of the kernel."""
         return self.kernel.manifold
 
     @property
-    def centre(self):
+    def centre(self) -> None:
         """None: kernels are where the points are."""
         return None
 
@@ -185,8 +187,7 @@ def fit_density(
         adaptive: several bandwidths that adapt to the distance of neighbours, instead of one.
         t_min: the smallest bandwidth; by default it follows from the distance of neighbours.
     """
-    if not isinstance(kernel, AbstractHeatKernel):
-        raise TypeError(f"kernel must be a heat kernel, got {kernel!r:.80}.")
+    check_kernel(kernel)
     key, given = random_key(key), Given(data, condition, groups, validation)
     prepared = prepare(kernel.manifold, given, key=key, centred=False)
     places = np.asarray(jax.vmap(kernel.manifold.embedding)(prepared.points), np.float64)

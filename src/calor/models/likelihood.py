@@ -5,6 +5,7 @@ learned velocity.  The density is with respect to the Riemannian volume, and so 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -61,15 +62,8 @@ def follow(
         steps: of equal length, of the midpoint rule, instead of adaptive ones.
     """
 
-    def rate(tau, state, _):
-        place = manifold.project_at(state[0])
-        frame = manifold.basis(place)
-        if probes is not None:
-            frame = jnp.tensordot(probes, frame, axes=1) / jnp.sqrt(len(probes))
-
-        return calculus.value_and_divergence(
-            lambda y: velocity(tau, y), place, frame, manifold.inner_at
-        )
+    def rate(tau: Any, state: tuple[Point, Scalar], _: Any) -> tuple[Tangent, Scalar]:
+        return _rate(velocity, manifold, probes, tau, state[0])
 
     solver, controller = diffrax.Tsit5(), diffrax.PIDController(rtol=tolerance, atol=tolerance)
     if steps is not None:
@@ -88,6 +82,18 @@ def follow(
     place, total = jax.tree.map(lambda a: a[-1], solution.ys)
     reached = solution.result == diffrax.RESULTS.successful
     return Trajectory(manifold.project_at(place), total, solution.stats["num_steps"], reached)
+
+
+@eqx.filter_jit
+def _rate(velocity, manifold, probes, tau, x):
+    """The velocity and its divergence; if it is a value, traced once for all flows."""
+    place = manifold.project_at(x)
+    frame = manifold.basis(place)
+    if probes is not None:
+        frame = jnp.tensordot(probes, frame, axes=1) / jnp.sqrt(len(probes))
+    return calculus.value_and_divergence(
+        lambda y: velocity(tau, y), place, frame, manifold.inner_at
+    )
 
 
 def probes(key: Key, manifold: AbstractManifold, x: Point, count: int) -> Float[Array, "p m"]:

@@ -95,7 +95,7 @@ def distance_from_uniform(
     time = jnp.asarray(t, data.dtype)
     chosen = data[jr.randint(key_data, (min(256, len(data)),), 0, len(data))]
 
-    def density(x):
+    def density(x: Point) -> Scalar:
         values = jax.vmap(lambda x0: kernel.log_prob_at(time, x, x0))(chosen)
         return logsumexp(values) - jnp.log(len(values)) + manifold.log_volume()
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Generic
 
 import numpy as np
@@ -20,6 +19,14 @@ from .times import Scales, Times
 
 # Stops that are tried, in units of t_min.
 _STOPS = (1.0, 5.0, 50.0, 1000.0)
+
+
+def check_kernel(kernel: object) -> None:
+    """Raise unless it is a heat kernel."""
+    if not isinstance(kernel, AbstractHeatKernel):
+        raise TypeError(
+            f"kernel must come from calor.heat_kernel or calor.solve, got {kernel!r:.80}."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,19 +77,6 @@ class Choices:
                 f"{self.stops!r:.80}."
             )
         return stops
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A piece of work that takes long: its name, and how it is shown, kept and gone on with."""
-
-    title: str
-    identity: dict = dataclasses.field(default_factory=dict)
-    """What an unfinished run must agree with to be continued."""
-    progress: bool | None = None
-    """Whether to show a progress bar; by default on a terminal only."""
-    resume: str | Path | None = None
-    """A file for the state of an unfinished run."""
 
 
 @dataclasses.dataclass(frozen=True)

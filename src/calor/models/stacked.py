@@ -15,6 +15,8 @@ import numpy as np
 
 from ..core.doors import door
 from ..core.types import Points
+from ..data.conditions import Condition
+from ..manifolds import AbstractManifold
 from ..store.stored import stored
 from .model import AbstractModel, mixture_weights
 
@@ -28,22 +30,22 @@ class Stacked(AbstractModel):
     """Of the models."""
 
     @property
-    def manifold(self):
+    def manifold(self) -> AbstractManifold:
         """Of all models."""
         return self.models[0].manifold
 
     @property
-    def condition(self):
+    def condition(self) -> Condition | None:
         """The encoding of the first model that has one; each model uses its own."""
         return next((m.condition for m in self.models if m.condition is not None), None)
 
     @property
-    def centre(self):
+    def centre(self) -> None:
         """None: each model moves points by itself."""
         return None
 
     @property
-    def record(self):
+    def record(self) -> str:
         """How each model was made."""
         return json.dumps({"models": [model.about for model in self.models]})
 

@@ -168,7 +168,7 @@ def fit_gaussian(
     return Gaussian(jnp.asarray(vectors, dtype), jnp.asarray(variances, dtype))
 
 
-def _folds(groups):
+def _folds(groups: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """A number for each row, the same for rows of a group if there are several."""
     each, numbers = np.unique(groups, return_inverse=True)
     if len(each) == 1:
@@ -176,27 +176,42 @@ def _folds(groups):
     return (np.random.default_rng(0).permutation(len(each)) % _FOLDS)[numbers]
 
 
-def _moments(rows, labels, count):
+def _moments(
+    rows: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], count: int
+) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "k d d"]]:
     """The raw covariance of all rows, and that of each label; of no rows it is the one of all."""
     common = rows.T @ rows / len(rows)
     parts = [rows[labels == label] for label in range(count)]
     return common, np.stack([p.T @ p / len(p) if len(p) else common for p in parts])
 
 
-def _spectra(common, each, share):
+def _spectra(
+    common: Float[np.ndarray, "d d"], each: Float[np.ndarray, "k d d"], share: float
+) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k d d"]]:
+    """Eigenvalues and eigenvectors of the covariance of each label, mixed with the common one."""
     if share == 1.0:  # they are all the same
         spectrum, vectors = np.linalg.eigh(common)
         return np.tile(spectrum, (len(each), 1)), np.tile(vectors, (len(each), 1, 1))
     return np.linalg.eigh((1 - share) * each + share * common)
 
 
-def _shrunk(spectrum, common, shrinking):
+def _shrunk(
+    spectrum: Float[np.ndarray, "... d"],
+    common: Float[np.ndarray, "d d"],
+    shrinking: float | Float[np.ndarray, "s 1"],
+) -> Float[np.ndarray, "... d"]:
     """Eigenvalues, all positive."""
     middle = np.trace(common) / len(common)
     return (1 - shrinking) * np.maximum(spectrum, 0) + (shrinking + 1e-9) * middle + 1e-12
 
 
-def _log_likelihoods(rows, labels, common, each, share):
+def _log_likelihoods(
+    rows: Float[np.ndarray, "n d"],
+    labels: Int[np.ndarray, " n"],
+    common: Float[np.ndarray, "d d"],
+    each: Float[np.ndarray, "k d d"],
+    share: float,
+) -> Float[np.ndarray, " s"]:
     """Of rows, for every value of the shrinking, up to a constant."""
     spectrum, vectors = _spectra(common, each, share)
     found = np.zeros(len(_SHRINKING))

@@ -66,7 +66,7 @@ def fit_mixture(
     )
 
     @jax.jit
-    def improve(mixture):
+    def improve(mixture: Mixture) -> Mixture:
         nowhere = jnp.zeros((), few.dtype)
         share = jax.nn.softmax(jax.vmap(lambda z: mixture.log_parts(z, nowhere))(few), axis=1)
         mass = jnp.sum(share, axis=0) + 1e-6
