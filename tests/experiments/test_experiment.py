@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -12,6 +13,7 @@ from calor.experiments.experiment import Budget, Experiment, measured
 @dataclasses.dataclass(frozen=True)
 class Choices:
     steps: int = 3
+    rule: Callable | None = None
 
 
 def made_up(once, **more):
@@ -41,6 +43,12 @@ def test_results_are_kept_and_continued(tmp_path):
     assert kept["results"]["b"]["fast"] == {"0": {"value": 3}, "1": {"value": 3}}
     with pytest.raises(ValueError, match="has results of other settings"):
         experiment.run(dataclasses.replace(settings, choices=Choices(4)), tmp_path)
+    # Results of a release that did not know one of the settings go on, unless it is used.
+    del kept["identity"]["rule"]
+    (tmp_path / "made-up.json").write_text(json.dumps(kept))
+    assert experiment.run(settings, tmp_path, progress=False) == kept
+    with pytest.raises(ValueError, match="has results of other settings"):
+        experiment.run(dataclasses.replace(settings, choices=Choices(3, print)), tmp_path)
     assert measured(report, ["a", "z"], ["slow", "none"], "value", str) == [["slow", "[3, 3]", "–"]]
 
 

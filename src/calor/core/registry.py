@@ -55,14 +55,14 @@ class Registry:
 
         return registered
 
-    def all(self, value: Any) -> Iterator[Entry]:
+    def all(self, value: Any) -> list[Entry]:
         """The entries that hold for a value, of the nearest class first, in the order they came."""
-        for family in type(value).__mro__:
-            yield from (entry for entry in self._entries.get(family, ()) if entry.when(value))
+        families = [self._entries.get(family, []) for family in type(value).__mro__]
+        return [entry for entries in families for entry in entries if entry.when(value)]
 
     def find(self, value: Any) -> Entry | None:
         """The first of them, or None."""
-        return next(self.all(value), None)
+        return next(iter(self.all(value)), None)
 
     def entries(self) -> Iterator[tuple[type, Entry]]:
         """All entries with their families, in the order they came."""

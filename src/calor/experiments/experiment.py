@@ -71,6 +71,14 @@ def _nothing(report: dict, settings: Settings[Any], out: Path) -> None:
     pass
 
 
+def _continues(kept: Any, asked: Any) -> bool:
+    """Whether settings are those of kept results, but for later ones that are not used."""
+    if not isinstance(kept, dict) or not isinstance(asked, dict):
+        return kept == asked
+    known = all(key in asked and _continues(value, asked[key]) for key, value in kept.items())
+    return known and not any(value for key, value in asked.items() if key not in kept)
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment(Generic[C]):
     """Every method on every data set, with every seed, and a table of what came out."""
@@ -143,11 +151,13 @@ class Experiment(Generic[C]):
             progress: whether to show a progress bar; by default on a terminal only.
         """
         path = out / f"{self.title}.json"
-        identity = json.loads(json.dumps(self.identity(settings.choices)))
+        identity = self.identity(settings.choices)
+        # Functions are told by their names.
+        identity = json.loads(json.dumps(identity, default=lambda value: value.__qualname__))
         report = {"date": today(), "hardware": hardware(), "identity": identity, "results": {}}
         if path.is_file():
             report = json.loads(path.read_text())
-            if report.get("identity") != identity:
+            if not _continues(report.get("identity"), identity):
                 raise ValueError(f"{path} has results of other settings; choose another folder.")
         jobs = self.jobs(settings, out)
         with bar(len(jobs), self.title, unit="run", progress=progress) as shown:

@@ -6,6 +6,8 @@ distance is not for n >= 3 (an invariant kernel of negative type on SL(n, R)/SO(
 scores and regions use the Frobenius distance of matrix logarithms, which is Euclidean.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float
 from scipy.spatial.distance import cdist
@@ -13,7 +15,7 @@ from scipy.spatial.distance import cdist
 Matrices = Float[np.ndarray, "... n n"]
 
 
-def matrix_function(x: Matrices, function) -> Matrices:
+def matrix_function(x: Matrices, function: Callable[[np.ndarray], np.ndarray]) -> Matrices:
     """A function of the eigenvalues of symmetric matrices."""
     w, q = np.linalg.eigh(x)
     return (q * function(w)[..., None, :]) @ np.swapaxes(q, -1, -2)

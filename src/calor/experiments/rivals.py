@@ -12,11 +12,13 @@ from ..manifolds.means import frechet_mean
 from ..models.guesses import find_gaussian
 from . import metrics
 
+Array = np.ndarray
+
 
 class LogEuclidean:
     """Matrices as vectors: logarithms around their Frechet mean, the map of DiffeoCFM."""
 
-    def __init__(self, matrices: np.ndarray):
+    def __init__(self, matrices: Array):
         """Find the mean."""
         n = matrices.shape[1]
         with jax.enable_x64(True):
@@ -25,11 +27,11 @@ class LogEuclidean:
         self._inverse = np.linalg.inv(self._root)
         self.size = n * (n + 1) // 2
 
-    def inside(self, matrices: np.ndarray) -> np.ndarray:
+    def inside(self, matrices: Array) -> Array:
         """Vectors of matrices."""
         return metrics.logarithms(self._inverse @ matrices @ self._inverse)
 
-    def outside(self, vectors: np.ndarray) -> np.ndarray:
+    def outside(self, vectors: Array) -> Array:
         """Matrices of vectors."""
         symmetric = from_vectors(vectors, len(self._root))
         # Far out, where a poor model may draw, a matrix would leave the range of numbers.
@@ -37,7 +39,7 @@ class LogEuclidean:
         return _symmetric(self._root @ made @ self._root)
 
 
-def from_vectors(vectors: np.ndarray, n: int) -> np.ndarray:
+def from_vectors(vectors: Array, n: int) -> Array:
     """Symmetric matrices from the vectors that `metrics.logarithms` makes."""
     i, j = np.tril_indices(n)
     out = np.zeros((*vectors.shape[:-1], n, n))
@@ -49,7 +51,7 @@ def _symmetric(x):
     return (x + np.swapaxes(x, -1, -2)) / 2
 
 
-def _gaussian_draws(means, residuals, count, seed):
+def _gaussian_draws(means: Array, residuals: Array, count: int, seed: int | list[int]) -> Array:
     """Draws of a Gaussian law around means, its covariance that of the residuals (OAS)."""
     from sklearn.covariance import oas
 
@@ -58,7 +60,9 @@ def _gaussian_draws(means, residuals, count, seed):
     return means[:, None] + noise @ metrics.matrix_function(covariance, np.sqrt)
 
 
-def linear_regression(predictors, matrices, asked, count, seed):
+def linear_regression(
+    predictors: Array, matrices: Array, asked: Array, count: int, seed: int
+) -> Array:
     """Draws of a linear regression of logarithms with Gaussian residuals, ridge by its own rows."""
     chart = LogEuclidean(matrices)
     places = chart.inside(matrices)
@@ -78,7 +82,9 @@ def linear_regression(predictors, matrices, asked, count, seed):
     return chart.outside(_gaussian_draws(mean + new @ slope, others(ridge), count, seed))
 
 
-def extra_trees(predictors, matrices, asked, count, seed):
+def extra_trees(
+    predictors: Array, matrices: Array, asked: Array, count: int, seed: int
+) -> tuple[Array, Array]:
     """Draws around the prediction of extremely randomized trees, and the prediction itself.
 
     The draws add residuals of rows that trees of inner folds did not see.
@@ -95,7 +101,14 @@ def extra_trees(predictors, matrices, asked, count, seed):
     return chart.outside(predicted[:, None] + residuals[chosen]), chart.outside(predicted)
 
 
-def first_guess(predictors, matrices, asked, count, seed, groups=None):
+def first_guess(
+    predictors: Array,
+    matrices: Array,
+    asked: Array,
+    count: int,
+    seed: int,
+    groups: Array | None = None,
+) -> Array:
     """Draws of the Gaussian law that calor's network corrects, without the network."""
     manifold = SPD(matrices.shape[1])
     prepared = prepare(manifold, Given(matrices, predictors, groups), key=jr.key(seed))
@@ -113,7 +126,7 @@ def first_guess(predictors, matrices, asked, count, seed, groups=None):
     return np.asarray(made, float).reshape(len(asked), count, *manifold.shape)
 
 
-def gaussian_by_class(matrices, labels, seed):
+def gaussian_by_class(matrices: Array, labels: Array, seed: int) -> Array:
     """One draw for each label of a Gaussian law of logarithms, each class with its own (OAS)."""
     chart = LogEuclidean(matrices)
     places = chart.inside(matrices)
@@ -129,17 +142,17 @@ def gaussian_by_class(matrices, labels, seed):
 class Triangle:
     """Matrices as vectors: their lower triangles, as LowTriDDPM sees them."""
 
-    def __init__(self, matrices: np.ndarray):
+    def __init__(self, matrices: Array):
         """Remember the size."""
         self._n = matrices.shape[1]
         self.size = self._n * (self._n + 1) // 2
 
-    def inside(self, matrices: np.ndarray) -> np.ndarray:
+    def inside(self, matrices: Array) -> Array:
         """Vectors of matrices."""
         i, j = np.tril_indices(self._n)
         return matrices[:, i, j]
 
-    def outside(self, vectors: np.ndarray) -> np.ndarray:
+    def outside(self, vectors: Array) -> Array:
         """Symmetric matrices, eigenvalues that are not positive lifted to a millionth."""
         i, j = np.tril_indices(self._n)
         out = np.zeros((len(vectors), self._n, self._n))
@@ -151,16 +164,16 @@ class Triangle:
 class Standardized:
     """The vectors of a chart, every coordinate with mean zero and variance one over some data."""
 
-    def __init__(self, chart: LogEuclidean | Triangle, matrices: np.ndarray):
+    def __init__(self, chart: LogEuclidean | Triangle, matrices: Array):
         """Find the mean and the spread of each coordinate."""
         self._chart, self.size = chart, chart.size
         rows = chart.inside(matrices)
         self._mean, self._spread = rows.mean(axis=0), rows.std(axis=0) + 1e-12
 
-    def inside(self, matrices: np.ndarray) -> np.ndarray:
+    def inside(self, matrices: Array) -> Array:
         """Vectors of matrices."""
         return (self._chart.inside(matrices) - self._mean) / self._spread
 
-    def outside(self, vectors: np.ndarray) -> np.ndarray:
+    def outside(self, vectors: Array) -> Array:
         """Matrices of vectors."""
         return self._chart.outside(vectors * self._spread + self._mean)

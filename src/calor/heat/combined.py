@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
 
 from ..core.registry import Registry
-from ..core.types import Key
+from ..core.types import Key, Point, Scalar, Tangent
 from ..manifolds import AbstractManifold, AbstractQuotient, Product
 from ..store.stored import stored
 from .certificate import Certificate
@@ -50,28 +51,28 @@ class ProductKernel(AbstractHeatKernel):
     manifold: Product
     kernels: tuple[AbstractHeatKernel, ...]
 
-    def log_prob_at(self, t, x, x0):
+    def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
         each = [kernel.log_prob_at(t, part, part0) for kernel, part, part0 in parts]
         return jnp.sum(jnp.stack(each))
 
-    def score_at(self, t, x, x0):
+    def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
         return self.manifold.join(
             *(kernel.score_at(t, part, part0) for kernel, part, part0 in parts)
         )
 
-    def draw(self, t, x0, key):
+    def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         keys = jr.split(key, len(self.kernels))
         parts = zip(self.kernels, self.manifold.split(x0), keys, strict=True)
         return self.manifold.join(*(kernel.draw(t, part, k) for kernel, part, k in parts))
 
-    def join(self, x, y):
+    def join(self, x: Point, y: Point) -> Tangent:
         """Those of the factors."""
         parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(y), strict=True)
         return self.manifold.join(*(kernel.join(part, end) for kernel, part, end in parts))
 
-    def latest(self):
+    def latest(self) -> float:
         """The earliest of the factors."""
         return min(kernel.latest() for kernel in self.kernels)
 
@@ -92,16 +93,16 @@ class QuotientKernel(AbstractHeatKernel):
     manifold: AbstractQuotient
     cover: AbstractHeatKernel
 
-    def log_prob_at(self, t, x, x0):
+    def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         return self.compare_at(t, x, x0[None])[0]
 
-    def score_at(self, t, x, x0):
+    def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         return self.compare_at(t, x, x0[None])[2][0]
 
-    def draw(self, t, x0, key):
+    def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         return self.cover.draw(t, x0, key)
 
-    def latest(self):
+    def latest(self) -> float:
         """As on the cover."""
         return self.cover.latest()
 
@@ -121,7 +122,9 @@ class QuotientKernel(AbstractHeatKernel):
             raise AttributeError(f"{self} was not solved for: it has no certificate.")
         return solved.certificate
 
-    def compare_at(self, t, x, sources):
+    def compare_at(
+        self, t: Scalar, x: Point, sources: Float[Array, "m ..."]
+    ) -> tuple[Scalar, Float[Array, " m"], Float[Array, "m ..."]]:
         # All images of all sources at once: next to ties the cover knows differences best, and a
         # quotient of a quotient asks for them here.
         images = jax.vmap(self.manifold.orbit)(sources)

@@ -40,19 +40,19 @@ class AbstractJoinedKernel(AbstractSolvedKernel):
     def warn(self) -> None:
         """Called before the kernel is used; it may say that it should not be."""
 
-    def log_prob_at(self, t, x, x0):
+    def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         self.warn()
         return self.joined(t, self.law.log_prob_at, self.late_log_prob, x, x0)
 
-    def score_at(self, t, x, x0):
+    def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         self.warn()
         return self.joined(t, self.law.score_at, lambda *at: self.late_both(*at)[1], x, x0)
 
-    def both_at(self, t, x, x0):
+    def both_at(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         self.warn()
         return self.joined(t, self.law.both_at, self.late_both, x, x0)
 
-    def draw_with_score(self, t, x0, key):
+    def draw_with_score(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Tangent]:
         if not self.law.is_costly():
             x = self.draw(t, x0, key)
             return x, self.score_at(t, x, x0)
@@ -80,6 +80,6 @@ class AbstractJoinedKernel(AbstractSolvedKernel):
         after = late(jnp.maximum(t, self.t0), *rest)
         return jax.tree.map(partial(jnp.where, t < self.t0), before, after)
 
-    def is_costly(self):
+    def is_costly(self) -> bool:
         """If the law is."""
         return self.law.is_costly()

@@ -19,7 +19,7 @@ from optax.assignment import hungarian_algorithm
 
 from ..core.checks import positive_integer
 from ..core.numerics import safe_norm
-from ..core.types import Key, Point, Scalar
+from ..core.types import Key, Point, Scalar, Tangent
 from .base import AbstractManifold
 from .names import kind
 
@@ -141,20 +141,20 @@ class PointCloud(AbstractManifold):
         places = places * present[:, None]
         return jnp.column_stack([places, present]) if self.is_varying else places
 
-    def exp_at(self, x, v):
+    def exp_at(self, x: Point, v: Tangent) -> Point:
         return x + v
 
-    def log_at(self, x, y):
+    def log_at(self, x: Point, y: Point) -> Tangent:
         return jnp.where(self.count(x) == self.count(y), self.matched(x, y) - x, jnp.nan)
 
-    def dist_at(self, x, y):
+    def dist_at(self, x: Point, y: Point) -> Scalar:
         distance = safe_norm(self.matched(x, y) - x)
         return jnp.where(self.count(x) == self.count(y), distance, jnp.inf)
 
-    def inner_at(self, x, u, v):
+    def inner_at(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
         return jnp.sum(u * v)
 
-    def project_at(self, x):
+    def project_at(self, x: Point) -> Point:
         if self.is_varying:  # points first
             x = x[jnp.argsort(x[:, -1] < 0.5, stable=True)]
         present = jnp.where(x[:, -1] < 0.5, 0.0, 1.0) if self.is_varying else self.present(x)
@@ -167,27 +167,27 @@ class PointCloud(AbstractManifold):
         middle = jnp.where(jnp.arange(self.features) < self.centred, weights @ places, 0.0)
         return places - middle
 
-    def tangent_at(self, x, v):
+    def tangent_at(self, x: Point, v: Tangent) -> Tangent:
         present = self.present(x)
         moved = self._centre(self.places(v) * present[:, None], present)
         return self.with_presence(moved, present) * _no_presence(self, x)
 
-    def offset_at(self, x):
+    def offset_at(self, x: Point) -> Scalar:
         offset = jnp.max(jnp.abs(self.project_at(x) - x))
         few = self.is_varying and jnp.sum(x[:, -1] > 0.5) < self.smallest
         return jnp.where(few, jnp.inf, offset)
 
-    def draw_point(self, key):
+    def draw_point(self, key: Key) -> Point:
         key_count, key_place = jr.split(key)
         count = jr.randint(key_count, (), self.smallest, self.size + 1)
         present = (jnp.arange(self.size) < count).astype(float)
         places = jr.normal(key_place, (self.size, self.features)) * present[:, None]
         return self.with_presence(self._centre(places, present), present)
 
-    def draw_tangent(self, key, x):
+    def draw_tangent(self, key: Key, x: Point) -> Tangent:
         return self.tangent_at(x, jr.normal(key, self.shape, x.dtype))
 
-    def frame(self, x):
+    def frame(self, x: Point) -> Float[Array, "m ..."]:
         """The standard basis, projected."""
         basis = jnp.eye(self.size * self.features, dtype=x.dtype)
         places = basis.reshape(-1, self.size, self.features)
@@ -196,15 +196,15 @@ class PointCloud(AbstractManifold):
             jnp.pad(places, ((0, 0), (0, 0), (0, columns)))
         )
 
-    def coordinate_laplacian(self, x):
+    def coordinate_laplacian(self, x: Point) -> Tangent:
         """Zero: coordinates are harmonic."""
         return jnp.zeros_like(x)
 
-    def parts(self):
+    def parts(self) -> int:
         """The points: they move like the factors of a product."""
         return self.size
 
-    def sources(self, count, key):
+    def sources(self, count: int, key: Key) -> Float[Array, "n ..."]:
         """Clouds that look like molecules."""
         return jnp.asarray(self.grown(count, key))
 

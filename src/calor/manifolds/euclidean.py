@@ -6,8 +6,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array, Float
 
 from ..core.checks import positive_integer
+from ..core.types import Key, Point
 from .flat import AbstractFlatSpace
 from .names import kind
 
@@ -24,24 +26,24 @@ class Euclidean(AbstractFlatSpace):
         self.dim = positive_integer(n, "n", "Euclidean")
         self.shape = (self.dim,)
 
-    def project_at(self, x):
+    def project_at(self, x: Point) -> Point:
         return x
 
-    def draw_point(self, key):
+    def draw_point(self, key: Key) -> Point:
         return jr.normal(key, self.shape)
 
-    def invariants(self, y):
+    def invariants(self, y: Float[Array, " k"]) -> Float[Array, "m f"]:
         """The coordinates, kept of order one."""
         return jnp.tanh(y)[None]
 
-    def grouping(self):
+    def grouping(self) -> np.ndarray:
         """One item."""
         return np.ones((1, 1))
 
-    def relative(self, x, x0):
+    def relative(self, x: Point, x0: Point) -> Float[Array, " d"]:
         """The difference of the points."""
         return x - x0
 
-    def injectivity_radius(self):
+    def injectivity_radius(self) -> float:
         """Infinite."""
         return math.inf

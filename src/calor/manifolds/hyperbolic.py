@@ -6,6 +6,7 @@ other coordinates s, and the metric and the distance are written as sums of posi
 """
 
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -24,7 +25,7 @@ from ..core.numerics import (
     sinhc,
     squared_arcsinh,
 )
-from ..core.types import Point, Scalar
+from ..core.types import Key, Point, Scalar, Tangent
 from .names import kind
 from .symmetric import AbstractSymmetricSpace
 
@@ -45,13 +46,13 @@ class Hyperbolic(AbstractSymmetricSpace):
         """The point (1, 0, ..., 0)."""
         return jnp.zeros(self.shape).at[0].set(1.0)
 
-    def exp_at(self, x, v):
+    def exp_at(self, x: Point, v: Tangent) -> Point:
         length = safe_sqrt(self.inner_at(x, v, v))
         # Beyond this length the coordinates would overflow float32.
         length = jnp.minimum(length, 85.0)
         return self.project_at(jnp.cosh(length) * x + sinhc(length) * v)
 
-    def log_at(self, x, y):
+    def log_at(self, x: Point, y: Point) -> Tangent:
         q = _half_chord(x, y)
         length = 2 * jnp.arcsinh(safe_sqrt(q))
         # y - cosh(r) x, its spatial part.  Far out the two terms cancel: there it is put together
@@ -76,14 +77,14 @@ class Hyperbolic(AbstractSymmetricSpace):
         spatial = jnp.where(far, outside, inside * shrink)
         return jnp.concatenate([jnp.sum(s / x[0] * spatial)[None], spatial])
 
-    def dist_at(self, x, y):
+    def dist_at(self, x: Point, y: Point) -> Scalar:
         return 2 * jnp.arcsinh(safe_sqrt(_half_chord(x, y)))
 
     def squared_distance(self, x: Point, y: Point) -> Scalar:
         """The square of the distance, smooth also at x = y."""
         return 4 * squared_arcsinh(_half_chord(x, y))
 
-    def inner_at(self, x, u, v):
+    def inner_at(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
         # On tangent vectors u_0 = s.u / x_0, and |u|^2 = (|u_s|^2 + |s ^ u_s|^2) / (1 + |s|^2).
         # The squares would overflow far out, hence the scales.
         m = _scale(x[1:])
@@ -91,23 +92,23 @@ class Hyperbolic(AbstractSymmetricSpace):
         wedge = m * m * jnp.sum(_wedge(s, a) * _wedge(s, b)) / 2
         return (jnp.sum(a * b) + wedge) / (1 / m**2 + jnp.sum(s * s))
 
-    def project_at(self, x):
+    def project_at(self, x: Point) -> Point:
         return x.at[0].set(_time(x[1:]))
 
-    def tangent_at(self, x, v):
+    def tangent_at(self, x: Point, v: Tangent) -> Tangent:
         # v + <x, v> x, then the first coordinate from the others so that <x, v> = 0.
         spatial = v[1:] + (jnp.sum(x[1:] * v[1:]) - x[0] * v[0]) * x[1:]
         return jnp.concatenate([jnp.sum(x[1:] * spatial)[None] / x[0], spatial])
 
-    def offset_at(self, x):
+    def offset_at(self, x: Point) -> Scalar:
         expected = _time(x[1:])
         return jnp.abs(x[0] - expected) / expected
 
-    def draw_point(self, key):
+    def draw_point(self, key: Key) -> Point:
         x = self.origin()
         return self.exp_at(x, self.draw_tangent(key, x))
 
-    def draw_tangent(self, key, x):
+    def draw_tangent(self, key: Key, x: Point) -> Tangent:
         return jr.normal(key, (self.dim,), x.dtype) @ self.frame(x)
 
     def frame(self, x: Point) -> Float[Array, "m ..."]:
@@ -116,78 +117,82 @@ class Hyperbolic(AbstractSymmetricSpace):
         spatial = jnp.eye(self.dim, dtype=x.dtype) + jnp.outer(s, s / (1 + x[0]))
         return jnp.column_stack([s, spatial])
 
-    def coordinate_laplacian(self, x):
+    def coordinate_laplacian(self, x: Point) -> Tangent:
         """The vector n x: coordinates are eigenfunctions of the Laplacian."""
         return self.dim * x
 
-    def embedding(self, x):
+    def embedding(self, x: Point) -> Float[Array, " d"]:
         """Normal coordinates at the origin."""
         return x[1:] / sinhc(jnp.arcsinh(_large_norm(x[1:])))
 
-    def code_size(self):
+    def code_size(self) -> int:
         """Normal coordinates."""
         return self.dim
 
-    def decode(self, code):
+    def decode(self, code: Float[Array, " c"]) -> Point:
         """The point with given normal coordinates at the origin."""
         origin = self.origin().astype(code.dtype)
         return self.exp_at(origin, jnp.concatenate([jnp.zeros(1, code.dtype), code]))
 
-    def kernel_coordinates(self, x, x0):
+    def kernel_coordinates(self, x: Point, x0: Point) -> Float[Array, " k"]:
         """The distance."""
         return self.dist_at(x, x0)[None]
 
-    def lifted_coordinates(self, x, x0):
+    def lifted_coordinates(
+        self, x: Point, x0: Point
+    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
         """The lift is along the geodesic from x0."""
         r = self.dist_at(x, x0)
         toward = self.log_at(x, x0) / _positive(r)
         return r[None], lambda slope: -slope[0] * toward
 
-    def log_distortion(self, y):
+    def log_distortion(self, y: Float[Array, " k"]) -> Scalar:
         """(n - 1) log(sinh r / r)."""
         return (self.dim - 1) * log_sinhc(y[0])
 
-    def first_order(self, y):
+    def first_order(self, y: Float[Array, " k"]) -> Scalar:
         """-(n-1)^2/4 + (n-1)(n-3)/4 (coth r - 1/r)/r."""
         n = self.dim
         return -((n - 1) ** 2) / 4 + (n - 1) * (n - 3) / 4 * coth_remainder(y[0])
 
-    def scalar_curvature(self):
+    def scalar_curvature(self) -> float:
         """-n(n - 1)."""
         return float(-self.dim * (self.dim - 1))
 
-    def constant_curvature(self):
+    def constant_curvature(self) -> int | None:
         """Minus one."""
         return -1
 
-    def log_area(self, y):
+    def log_area(self, y: Float[Array, " k"]) -> Scalar:
         """(n - 1) log sinh r."""
         return (self.dim - 1) * (log_sinhc(y[0]) + jnp.log(y[0]))
 
-    def invariants(self, y):
+    def invariants(self, y: Float[Array, " k"]) -> Float[Array, "m f"]:
         """Two even functions of the distance."""
         return even_features(y)
 
-    def grouping(self):
+    def grouping(self) -> np.ndarray:
         """One item."""
         return np.ones((1, 1))
 
-    def tangent_coordinates(self, v):
+    def tangent_coordinates(
+        self, v: Tangent
+    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
         """The length of v."""
         length = safe_norm(v[1:])  # at the origin the metric is the flat one
         return length[None], lambda slope: v * (slope[0] / jnp.maximum(length, 1e-12))
 
-    def point_at(self, y, x0, key):
+    def point_at(self, y: Float[Array, " k"], x0: Point, key: Key) -> Point:
         """Go the distance y in a random direction."""
         v = self.draw_tangent(key, x0)
         return self.exp_at(x0, v * (y[0] / safe_sqrt(self.inner_at(x0, v, v))))
 
-    def relative(self, x, x0):
+    def relative(self, x: Point, x0: Point) -> Float[Array, " d"]:
         """The spatial part of x after a boost that takes x0 to the origin."""
         s, s0 = x[1:], x0[1:]
         return s - s0 * (x[0] - jnp.sum(s * s0) / (1 + x0[0]))
 
-    def injectivity_radius(self):
+    def injectivity_radius(self) -> float:
         """Infinite."""
         return math.inf
 

@@ -10,7 +10,7 @@ from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float
 
 from ..core.numerics import safe_sqrt
-from ..core.types import Point
+from ..core.types import Key, Point, Scalar, Tangent
 from .base import AbstractManifold
 from .names import kind, manifold_named, name_of
 
@@ -79,33 +79,33 @@ class Product(AbstractManifold):
             for manifold, parts in zip(self.manifolds, factors, strict=True)
         ]
 
-    def exp_at(self, x, v):
+    def exp_at(self, x: Point, v: Tangent) -> Point:
         return self.join(*self._each("exp_at", x, v))
 
-    def log_at(self, x, y):
+    def log_at(self, x: Point, y: Point) -> Tangent:
         return self.join(*self._each("log_at", x, y))
 
-    def dist_at(self, x, y):
+    def dist_at(self, x: Point, y: Point) -> Scalar:
         return safe_sqrt(jnp.sum(jnp.stack(self._each("dist_at", x, y)) ** 2))
 
-    def inner_at(self, x, u, v):
+    def inner_at(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
         return jnp.sum(jnp.stack(self._each("inner_at", x, u, v)))
 
-    def project_at(self, x):
+    def project_at(self, x: Point) -> Point:
         return self.join(*self._each("project_at", x))
 
-    def tangent_at(self, x, v):
+    def tangent_at(self, x: Point, v: Tangent) -> Tangent:
         return self.join(*self._each("tangent_at", x, v))
 
-    def offset_at(self, x):
+    def offset_at(self, x: Point) -> Scalar:
         return jnp.max(jnp.stack(self._each("offset_at", x)))
 
-    def draw_point(self, key):
+    def draw_point(self, key: Key) -> Point:
         keys = jr.split(key, len(self.manifolds))
         parts = [m.draw_point(k) for m, k in zip(self.manifolds, keys, strict=True)]
         return self.join(*parts)
 
-    def draw_tangent(self, key, x):
+    def draw_tangent(self, key: Key, x: Point) -> Tangent:
         keys = jr.split(key, len(self.manifolds))
         factors = zip(self.manifolds, keys, self._split(x), strict=True)
         return self.join(*(m.draw_tangent(k, part) for m, k, part in factors))
@@ -114,19 +114,19 @@ class Product(AbstractManifold):
         """The frames of the factors, side by side."""
         return block_diag(*(frame.reshape(len(frame), -1) for frame in self._each("frame", x)))
 
-    def basis(self, x):
+    def basis(self, x: Point) -> Float[Array, "m ..."]:
         """The bases of the factors, side by side."""
         return block_diag(*(basis.reshape(len(basis), -1) for basis in self._each("basis", x)))
 
-    def coordinate_laplacian(self, x):
+    def coordinate_laplacian(self, x: Point) -> Tangent:
         """The ones of the factors."""
         return self.join(*self._each("coordinate_laplacian", x))
 
-    def embedding(self, x):
+    def embedding(self, x: Point) -> Float[Array, " d"]:
         """The ones of the factors, side by side."""
         return jnp.concatenate(self._each("embedding", x))
 
-    def lookalikes(self, x):
+    def lookalikes(self, x: Point) -> Float[Array, "g ..."]:
         """All combinations of those of the factors."""
         images = self._each("lookalikes", x)
         flat = [image.reshape(len(image), -1) for image in images]
@@ -134,29 +134,29 @@ class Product(AbstractManifold):
         chosen = [image[number] for image, number in zip(flat, numbers, strict=True)]
         return jnp.concatenate(chosen, axis=1)
 
-    def code_size(self):
+    def code_size(self) -> int:
         """The numbers of all factors."""
         return sum(manifold.code_size() for manifold in self.manifolds)
 
-    def decode(self, code):
+    def decode(self, code: Float[Array, " c"]) -> Point:
         """Each factor from its numbers."""
         ends = np.cumsum([manifold.code_size() for manifold in self.manifolds])
         codes = jnp.split(code, ends[:-1])
         return self.join(*(m.decode(c) for m, c in zip(self.manifolds, codes, strict=True)))
 
-    def spectral_gap(self):
+    def spectral_gap(self) -> float:
         """The smallest of the factors."""
         return min(manifold.spectral_gap() for manifold in self.manifolds)
 
-    def noise_reuse(self):
+    def noise_reuse(self) -> int:
         """As often as the factor whose geodesics cost most."""
         return max(manifold.noise_reuse() for manifold in self.manifolds)
 
-    def is_compact(self):
+    def is_compact(self) -> bool:
         """If all factors are."""
         return all(manifold.is_compact() for manifold in self.manifolds)
 
-    def log_volume(self):
+    def log_volume(self) -> Scalar:
         """Sum over the factors, if they are all compact."""
         for manifold in self.manifolds:
             if not manifold.is_compact():

@@ -14,7 +14,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..core.types import Point
+from ..core.types import Key, Point, Scalar, Tangent
 from .base import TOLERANCE, AbstractManifold
 
 # Images of one point that are closer than this are the same: far above rounding, and far below the
@@ -36,28 +36,28 @@ class AbstractQuotient(AbstractManifold):
         """`x` as an array; an error says what is wrong if it is no point of the cover."""
         return self.cover.check_point(x, name)
 
-    def embedding(self, x):
+    def embedding(self, x: Point) -> Float[Array, " d"]:
         """The one of the cover."""
         return self.cover.embedding(x)
 
-    def lookalikes(self, x):
+    def lookalikes(self, x: Point) -> Float[Array, "g ..."]:
         """Those of the cover for every point of the orbit."""
         images = jax.vmap(self.cover.lookalikes)(self.orbit(x))
         return images.reshape(-1, *self.shape)
 
-    def code_size(self):
+    def code_size(self) -> int:
         """The one of the cover."""
         return self.cover.code_size()
 
-    def decode(self, code):
+    def decode(self, code: Float[Array, " c"]) -> Point:
         """A point of the cover."""
         return self.cover.decode(code)
 
-    def spectral_gap(self):
+    def spectral_gap(self) -> float:
         """At least the one of the cover: functions on the quotient are functions on the cover."""
         return self.cover.spectral_gap()
 
-    def noise_reuse(self):
+    def noise_reuse(self) -> int:
         """As on the cover."""
         return self.cover.noise_reuse()
 
@@ -67,65 +67,65 @@ class AbstractQuotient(AbstractManifold):
         distances = jax.vmap(lambda image: self.cover.dist_at(x, image))(images)
         return images[jnp.argmin(jax.lax.stop_gradient(distances))]
 
-    def covering(self):
+    def covering(self) -> "AbstractManifold":
         """The cover."""
         return self.cover
 
-    def is_compact(self):
+    def is_compact(self) -> bool:
         """If the cover is."""
         return self.cover.is_compact()
 
-    def sources(self, count, key):
+    def sources(self, count: int, key: Key) -> Float[Array, "n ..."]:
         """Those of the cover."""
         return self.cover.sources(count, key)
 
-    def walk(self, t, x0, key, steps=24):
+    def walk(self, t: Scalar, x0: Point, key: Key, steps: int = 24) -> Point:
         """That of the cover."""
         return self.cover.walk(t, x0, key, steps)
 
-    def log_volume(self):
+    def log_volume(self) -> Scalar:
         """The volume of the cover divided by the order of the group."""
         if not self.is_compact():
             raise ValueError(f"{self} is not compact: it has no volume.")
         order = jax.eval_shape(self.orbit, jax.ShapeDtypeStruct(self.shape, float)).shape[0]
         return self.cover.log_volume() - jnp.log(order)
 
-    def exp_at(self, x, v):
+    def exp_at(self, x: Point, v: Tangent) -> Point:
         return self.cover.exp_at(x, v)
 
-    def log_at(self, x, y):
+    def log_at(self, x: Point, y: Point) -> Tangent:
         return self.cover.log_at(x, self.nearest_image(x, y))
 
-    def dist_at(self, x, y):
+    def dist_at(self, x: Point, y: Point) -> Scalar:
         return self.cover.dist_at(x, self.nearest_image(x, y))
 
-    def inner_at(self, x, u, v):
+    def inner_at(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
         return self.cover.inner_at(x, u, v)
 
-    def project_at(self, x):
+    def project_at(self, x: Point) -> Point:
         return self.cover.project_at(x)
 
-    def tangent_at(self, x, v):
+    def tangent_at(self, x: Point, v: Tangent) -> Tangent:
         return self.cover.tangent_at(x, v)
 
-    def offset_at(self, x):
+    def offset_at(self, x: Point) -> Scalar:
         return self.cover.offset_at(x)
 
-    def draw_point(self, key):
+    def draw_point(self, key: Key) -> Point:
         return self.cover.draw_point(key)
 
-    def draw_tangent(self, key, x):
+    def draw_tangent(self, key: Key, x: Point) -> Tangent:
         return self.cover.draw_tangent(key, x)
 
-    def frame(self, x):
+    def frame(self, x: Point) -> Float[Array, "m ..."]:
         """The frame of the cover."""
         return self.cover.frame(x)
 
-    def basis(self, x):
+    def basis(self, x: Point) -> Float[Array, "m ..."]:
         """The basis of the cover."""
         return self.cover.basis(x)
 
-    def coordinate_laplacian(self, x):
+    def coordinate_laplacian(self, x: Point) -> Tangent:
         """The one of the cover: the projection is a local isometry."""
         return self.cover.coordinate_laplacian(x)
 
@@ -177,7 +177,7 @@ class Quotient(AbstractQuotient):
         self.shape = manifold.shape
         _check_group(self)
 
-    def orbit(self, x):
+    def orbit(self, x: Point) -> Float[Array, "g ..."]:
         """All images g x of a point."""
         if isinstance(self.group, tuple):
             return jnp.stack([jnp.asarray(g(x)) for g in self.group])

@@ -32,25 +32,25 @@ class SO3(AbstractQuotient):
         self.dim = 3
         self.shape = (4,)
 
-    def orbit(self, x):
+    def orbit(self, x: Point) -> Float[Array, "g ..."]:
         """The two quaternions of a rotation."""
         return jnp.stack([x, -x])
 
-    def embedding(self, x):
+    def embedding(self, x: Point) -> Float[Array, " d"]:
         """The products x_i x_j, the same for x and -x; distances are sines of distances."""
         i, j = np.triu_indices(4)
         return x[i] * x[j] * jnp.asarray(np.where(i == j, np.sqrt(0.5), 1.0), x.dtype)
 
-    def lookalikes(self, x):
+    def lookalikes(self, x: Point) -> Float[Array, "g ..."]:
         """None: neither the embedding nor the frame tells x and -x apart."""
         return x[None]
 
-    def frame(self, x):
+    def frame(self, x: Point) -> Float[Array, "m ..."]:
         """The left-invariant fields x i, x j, x k; at -x they are the same vectors of SO(3)."""
         w, a, b, c = x
         return jnp.array([[-a, w, c, -b], [-b, -c, w, a], [-c, b, -a, w]])
 
-    def spectral_gap(self):
+    def spectral_gap(self) -> float:
         """8, of the entries of rotation matrices: harmonics of degree two on S^3."""
         return 8.0
 

@@ -6,6 +6,7 @@ eigendecomposition.
 """
 
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from jaxtyping import Array, Float
 
 from ..core.checks import is_concrete, positive_integer
 from ..core.numerics import coth_remainder, even_features, log_sinhc
-from ..core.types import Point, Scalar
+from ..core.types import Key, Point, Scalar, Tangent
 from ._matrices import (
     cholesky,
     eigenvalues,
@@ -46,31 +47,31 @@ class SPD(AbstractSymmetricSpace):
         self.dim = n * (n + 1) // 2
         self.shape = (n, n)
 
-    def exp_at(self, x, v):
+    def exp_at(self, x: Point, v: Tangent) -> Point:
         factor = cholesky(x)
         return _congruence(factor, symmetric_exp(_whiten(factor, v)))
 
-    def log_at(self, x, y):
+    def log_at(self, x: Point, y: Point) -> Tangent:
         factor = cholesky(x)
         return _congruence(factor, symmetric_log(_whiten(factor, y)))
 
-    def dist_at(self, x, y):
+    def dist_at(self, x: Point, y: Point) -> Scalar:
         return log_norm(_whiten(cholesky(x), y))
 
-    def inner_at(self, x, u, v):
+    def inner_at(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
         factor = cholesky(x)
         return jnp.sum(_whiten(factor, u) * _whiten(factor, v))
 
-    def project_at(self, x):
+    def project_at(self, x: Point) -> Point:
         # The nearest symmetric matrix, its eigenvalues lifted above rounding.
         w, q = eigh(_symmetric_part(x))
         floor = 4 * jnp.finfo(x.dtype).eps * jnp.maximum(jnp.max(jnp.abs(w)), 1e-30)
         return jnp.where(w[0] > floor, _symmetric_part(x), (q * jnp.maximum(w, floor)) @ q.T)
 
-    def tangent_at(self, x, v):
+    def tangent_at(self, x: Point, v: Tangent) -> Tangent:
         return _symmetric_part(v)
 
-    def offset_at(self, x):
+    def offset_at(self, x: Point) -> Scalar:
         asymmetry = jnp.max(jnp.abs(x - x.T))
         scale = jnp.maximum(jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny)
         lowest = eigenvalues(_symmetric_part(x) / scale)[0]
@@ -98,10 +99,10 @@ class SPD(AbstractSymmetricSpace):
                 )
         return x
 
-    def draw_point(self, key):
+    def draw_point(self, key: Key) -> Point:
         return symmetric_exp(self.draw_tangent(key, jnp.eye(self.size)))
 
-    def draw_tangent(self, key, x):
+    def draw_tangent(self, key: Key, x: Point) -> Tangent:
         # Diagonal of variance 1, off-diagonal 1/2: a standard Gaussian for the norm tr(S^2).
         noise = _symmetric_part(jr.normal(key, self.shape, x.dtype))
         return _congruence(cholesky(x), noise)
@@ -116,34 +117,34 @@ class SPD(AbstractSymmetricSpace):
         basis = jnp.asarray(_symmetric_basis(self.size), x.dtype)
         return jnp.einsum("ia,mab,jb->mij", root, basis, root)
 
-    def basis(self, x):
+    def basis(self, x: Point) -> Float[Array, "m ..."]:
         """L S L^T with x = L L^T, which takes no eigendecomposition."""
         factor = cholesky(x)
         basis = jnp.asarray(_symmetric_basis(self.size), x.dtype)
         return jnp.einsum("ia,mab,jb->mij", factor, basis, factor)
 
-    def coordinate_laplacian(self, x):
+    def coordinate_laplacian(self, x: Point) -> Tangent:
         """(n + 1)/2 x, so that E tr X_t grows like exp((n + 1) t / 2)."""
         return (self.size + 1) / 2 * x
 
-    def embedding(self, x):
+    def embedding(self, x: Point) -> Float[Array, " d"]:
         """The matrix logarithm, in an orthonormal basis of the symmetric matrices."""
         return _coordinates(symmetric_log(x))
 
-    def code_size(self):
+    def code_size(self) -> int:
         """A symmetric matrix in that basis."""
         return self.dim
 
-    def decode(self, code):
+    def decode(self, code: Float[Array, " c"]) -> Point:
         """The matrix exponential."""
         basis = jnp.asarray(_symmetric_basis(self.size), code.dtype)
         return symmetric_exp(jnp.tensordot(code, basis, axes=1))
 
-    def has_chart(self):
+    def has_chart(self) -> bool:
         """The matrix logarithm."""
         return True
 
-    def moves_to_origin(self):
+    def moves_to_origin(self) -> bool:
         """By congruences."""
         return True
 
@@ -161,11 +162,13 @@ class SPD(AbstractSymmetricSpace):
         """c^(1/2) x c^(1/2): the inverse of `to_origin`."""
         return _congruence(symmetric_sqrt(centre), x)
 
-    def kernel_coordinates(self, x, x0):
+    def kernel_coordinates(self, x: Point, x0: Point) -> Float[Array, " k"]:
         """The logarithms r of the eigenvalues of x relative to x0, in increasing order."""
         return log_eigenvalues(eigenvalues(_whiten(cholesky(x0), x)))
 
-    def lifted_coordinates(self, x, x0):
+    def lifted_coordinates(
+        self, x: Point, x0: Point
+    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
         """The lift is the sum of df/dr_i e^{r_i} a_i a_i^T.
 
         With x0 = L L^T, L^-1 x L^-T = Q diag(e^r) Q^T and A = L Q, the unit tangent vector at x
@@ -176,55 +179,57 @@ class SPD(AbstractSymmetricSpace):
         r, columns = log_eigenvalues(w), factor @ q
         return r, lambda slope: (columns * (jnp.exp(r) * slope)) @ columns.T
 
-    def log_distortion(self, y):
+    def log_distortion(self, y: Float[Array, " k"]) -> Scalar:
         """Sum over pairs of log(sinh(x/2) / (x/2)), x the difference of two log-eigenvalues."""
         return jnp.sum(log_sinhc(self._pairs(y) / 2))
 
-    def first_order(self, y):
+    def first_order(self, y: Float[Array, " k"]) -> Scalar:
         """-|rho|^2 - (1/8) sum over pairs of (2/x) coth(x/2) - 4/x^2."""
         n = self.size
         return -n * (n * n - 1) / 48 - jnp.sum(coth_remainder(self._pairs(y) / 2)) / 8
 
-    def scalar_curvature(self):
+    def scalar_curvature(self) -> float:
         """-n(n - 1)(n + 2)/8."""
         n = self.size
         return -n * (n - 1) * (n + 2) / 8
 
-    def log_area(self, y):
+    def log_area(self, y: Float[Array, " k"]) -> Scalar:
         """Sum over pairs of log sinh(|x|/2), x the difference of two log-eigenvalues."""
         x = self._pairs(y) / 2
         # Eigenvalues that are equal to rounding get a finite drift.
         apart = jnp.where(jnp.abs(x) > 1e-6, jnp.abs(x), 1e-6)
         return jnp.sum(log_sinhc(x) + jnp.log(apart))
 
-    def invariants(self, y):
+    def invariants(self, y: Float[Array, " k"]) -> Float[Array, "m f"]:
         """Two even functions of each difference of two log-eigenvalues."""
         return even_features(self._pairs(y))
 
-    def grouping(self):
+    def grouping(self) -> np.ndarray:
         """Each log-eigenvalue groups the pairs that it takes part in."""
         pairs = np.stack(np.triu_indices(self.size, 1))
         return np.any(np.arange(self.size)[:, None, None] == pairs, axis=1).astype(float)
 
-    def tangent_coordinates(self, v):
+    def tangent_coordinates(
+        self, v: Tangent
+    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
         """The eigenvalues of v."""
         w, q = eigh(v)
         return w, lambda slope: (q * slope) @ q.T
 
-    def point_at(self, y, x0, key):
+    def point_at(self, y: Float[Array, " k"], x0: Point, key: Key) -> Point:
         """L Q diag(e^y) Q^T L^T with x0 = L L^T and a random rotation Q."""
         columns = cholesky(x0) @ random_rotation(key, self.size, x0.dtype)
         return _symmetric_part((columns * jnp.exp(y)) @ columns.T)
 
-    def relative(self, x, x0):
+    def relative(self, x: Point, x0: Point) -> Float[Array, " d"]:
         """The entries of L^-1 x L^-T, x0 = L L^T."""
         return _whiten(cholesky(x0), x).ravel()
 
-    def origin(self):
+    def origin(self) -> Point:
         """The identity."""
         return jnp.eye(self.size)
 
-    def injectivity_radius(self):
+    def injectivity_radius(self) -> float:
         """Infinite."""
         return math.inf
 

@@ -1,6 +1,7 @@
 """The unit sphere S^n in R^(n+1)."""
 
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..core.checks import positive_integer
 from ..core.numerics import cot_remainder, safe_norm, sinc
-from ..core.types import Point, Scalar, Tangent
+from ..core.types import Key, Point, Scalar, Tangent
 from .base import AbstractCompactManifold
 from .names import kind
 from .symmetric import AbstractSymmetricSpace
@@ -28,12 +29,12 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
         self.dim = positive_integer(n, "n", "Sphere")
         self.shape = (self.dim + 1,)
 
-    def exp_at(self, x, v):
+    def exp_at(self, x: Point, v: Tangent) -> Point:
         v = self.tangent_at(x, v)
         length = safe_norm(v)
         return self.project_at(jnp.cos(length) * x + sinc(length) * v)
 
-    def log_at(self, x, y):
+    def log_at(self, x: Point, y: Point) -> Tangent:
         direction, sine, cosine = self.polar(x, y)
         tiny = jnp.asarray(1e-12, x.dtype)
         off_axis = sine > tiny
@@ -43,29 +44,29 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
         sine = jnp.where(off_axis, sine, 1.0)
         return direction * jnp.where(off_axis, jnp.arctan2(sine, cosine) / sine, 1.0)
 
-    def dist_at(self, x, y):
+    def dist_at(self, x: Point, y: Point) -> Scalar:
         _, sine, cosine = self.polar(x, y)
         return jnp.arctan2(sine, cosine)
 
-    def inner_at(self, x, u, v):
+    def inner_at(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
         return jnp.sum(u * v)
 
-    def project_at(self, x):
+    def project_at(self, x: Point) -> Point:
         norm = safe_norm(x)
         pole = jnp.zeros_like(x).at[0].set(1.0)  # every point is nearest to the origin: take one
         return jnp.where(norm > 0, x / jnp.where(norm > 0, norm, 1.0), pole)
 
-    def tangent_at(self, x, v):
+    def tangent_at(self, x: Point, v: Tangent) -> Tangent:
         # Dividing by x.x keeps this exact for an x whose norm is off by rounding.
         return v - x * (jnp.sum(x * v) / jnp.sum(x * x))
 
-    def offset_at(self, x):
+    def offset_at(self, x: Point) -> Scalar:
         return jnp.abs(safe_norm(x) - 1)
 
-    def draw_point(self, key):
+    def draw_point(self, key: Key) -> Point:
         return self.project_at(jr.normal(key, self.shape))
 
-    def draw_tangent(self, key, x):
+    def draw_tangent(self, key: Key, x: Point) -> Tangent:
         return self.tangent_at(x, jr.normal(key, self.shape, x.dtype))
 
     def polar(self, x: Point, y: Point) -> tuple[Tangent, Scalar, Scalar]:
@@ -83,86 +84,90 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
         """The columns of the projector I - x x^T."""
         return jnp.eye(self.dim + 1, dtype=x.dtype) - jnp.outer(x, x)
 
-    def basis(self, x):
+    def basis(self, x: Point) -> Float[Array, "m ..."]:
         """The coordinate directions but the first, after a reflection that takes that one to x."""
         axis = x.at[0].add(jnp.where(x[0] >= 0, 1.0, -1.0))
         reflection = jnp.eye(self.dim + 1, dtype=x.dtype)
         return (reflection - jnp.outer(axis, 2 * axis / jnp.sum(axis * axis)))[1:]
 
-    def coordinate_laplacian(self, x):
+    def coordinate_laplacian(self, x: Point) -> Tangent:
         """The vector -n x: coordinates are eigenfunctions of the Laplacian."""
         return -self.dim * x
 
-    def log_volume(self):
+    def log_volume(self) -> Scalar:
         """log of 2 pi^((n+1)/2) / Gamma((n+1)/2)."""
         half = (self.dim + 1) / 2
         return jnp.asarray(math.log(2) + half * math.log(math.pi) - math.lgamma(half))
 
-    def kernel_coordinates(self, x, x0):
+    def kernel_coordinates(self, x: Point, x0: Point) -> Float[Array, " k"]:
         """The distance."""
         return self.dist_at(x, x0)[None]
 
-    def lifted_coordinates(self, x, x0):
+    def lifted_coordinates(
+        self, x: Point, x0: Point
+    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
         """The lift is along the geodesic from x0."""
         direction, sine, cosine = self.polar(x, x0)
         toward = direction / jnp.where(sine > 0, sine, 1.0)
         return jnp.arctan2(sine, cosine)[None], lambda slope: -slope[0] * toward
 
-    def log_distortion(self, y):
+    def log_distortion(self, y: Float[Array, " k"]) -> Scalar:
         """(n - 1) log(sin r / r)."""
         return (self.dim - 1) * jnp.log(jnp.maximum(sinc(y[0]), 1e-30))
 
-    def first_order(self, y):
+    def first_order(self, y: Float[Array, " k"]) -> Scalar:
         """(n-1)^2/4 - (n-1)(n-3)/4 (1/r - cot r)/r."""
         n = self.dim
         # Beyond 3.1 the law is far from valid; the clip keeps it finite at the antipode.
         bracket = cot_remainder(jnp.minimum(y[0], 3.1))
         return (n - 1) ** 2 / 4 - (n - 1) * (n - 3) / 4 * bracket
 
-    def scalar_curvature(self):
+    def scalar_curvature(self) -> float:
         """n(n - 1)."""
         return float(self.dim * (self.dim - 1))
 
-    def constant_curvature(self):
+    def constant_curvature(self) -> int | None:
         """One."""
         return 1
 
-    def log_area(self, y):
+    def log_area(self, y: Float[Array, " k"]) -> Scalar:
         """(n - 1) log sin r."""
         return (self.dim - 1) * jnp.log(jnp.sin(y[0]))
 
-    def invariants(self, y):
+    def invariants(self, y: Float[Array, " k"]) -> Float[Array, "m f"]:
         """cos r."""
         return jnp.cos(y)[None]
 
-    def grouping(self):
+    def grouping(self) -> np.ndarray:
         """One item."""
         return np.ones((1, 1))
 
-    def tangent_coordinates(self, v):
+    def tangent_coordinates(
+        self, v: Tangent
+    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
         """The length of v."""
         length = safe_norm(v)
         return length[None], lambda slope: v * (slope[0] / jnp.maximum(length, 1e-12))
 
-    def point_at(self, y, x0, key):
+    def point_at(self, y: Float[Array, " k"], x0: Point, key: Key) -> Point:
         """Go the distance y in a random direction."""
         v = self.draw_tangent(key, x0)
         return self.exp_at(x0, v * (y[0] / safe_norm(v)))
 
-    def relative(self, x, x0):
+    def relative(self, x: Point, x0: Point) -> Float[Array, " d"]:
         """x after a reflection that takes x0 to the first coordinate vector."""
         side = jnp.where(x0[0] >= 0, 1.0, -1.0)
         axis = x0.at[0].add(side)
         return -side * (x - axis * (2 * jnp.sum(axis * x) / jnp.sum(axis * axis)))
 
-    def origin(self):
+    def origin(self) -> Point:
         """The first coordinate vector."""
         return jnp.zeros(self.shape).at[0].set(1.0)
 
-    def injectivity_radius(self):
+    def injectivity_radius(self) -> float:
         """The distance pi of antipodes."""
         return math.pi
 
-    def spectral_gap(self):
+    def spectral_gap(self) -> float:
         """n, of the coordinate functions."""
         return float(self.dim)

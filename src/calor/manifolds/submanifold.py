@@ -14,6 +14,7 @@ sum_j a(x, e_j), and `calor.calculus` makes the operators of equation (fp-coords
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -177,7 +178,7 @@ class Submanifold(AbstractCompactManifold):
         jacobian = self._jacobian(x)
         return identity - self._normal(x, jacobian, jacobian)
 
-    def draw_tangent(self, key, x):
+    def draw_tangent(self, key: Key, x: Point) -> Tangent:
         frame = self.frame(x)
         return jr.normal(key, frame.shape[:1], x.dtype) @ frame
 
@@ -188,7 +189,7 @@ class Submanifold(AbstractCompactManifold):
             return projector
         return solve_lower(self.metric(x), projector.T)
 
-    def coordinate_laplacian(self, x):
+    def coordinate_laplacian(self, x: Point) -> Tangent:
         """Sum of the geodesic accelerations along a frame; Euclidean: mean curvature vector."""
         return jnp.sum(jax.vmap(lambda e: self.acceleration_at(x, e))(self.frame(x)), axis=0)
 
@@ -220,16 +221,16 @@ class Submanifold(AbstractCompactManifold):
     def metric_at(self, x):
         return jnp.eye(x.size, dtype=x.dtype) if self.metric is None else self.metric(x)
 
-    def inner_at(self, x, u, v):
+    def inner_at(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
         return u @ v if self.metric is None else u @ self.metric(x) @ v
 
-    def tangent_at(self, x, v):
+    def tangent_at(self, x: Point, v: Tangent) -> Tangent:
         if self.constraint is None:
             return v
         jacobian = self._jacobian(x)
         return v - self._normal(x, jacobian, jnp.sum(jacobian * v, axis=1))
 
-    def offset_at(self, x):
+    def offset_at(self, x: Point) -> Scalar:
         if self.constraint is None:
             return jnp.zeros((), x.dtype)
         return _solvers.newton_distance(self.equations, x)
@@ -237,7 +238,7 @@ class Submanifold(AbstractCompactManifold):
     # Geodesics and the closest point.
 
     @eqx.filter_jit
-    def exp_at(self, x, v):
+    def exp_at(self, x: Point, v: Tangent) -> Point:
         return self.flow(x, v, self.steps)
 
     def flow(self, x, v, steps):
@@ -247,7 +248,7 @@ class Submanifold(AbstractCompactManifold):
                 x = x - self._normal(x, self._jacobian(x), self.equations(x))
         return x
 
-    def step_at(self, x, v):
+    def step_at(self, x: Point, v: Tangent) -> Point:
         """`exp` of a short vector, in fewer steps."""
         return self.flow(x, v, 4)
 
@@ -301,7 +302,7 @@ class Submanifold(AbstractCompactManifold):
             return jnp.eye(x.size, dtype=x.dtype)
         return _solvers.complement(self._jacobian(x))
 
-    def log_at(self, x, y):
+    def log_at(self, x: Point, y: Point) -> Tangent:
         v, gap = self.shoot_at(x, y)
         length, size = safe_sqrt(self.inner_at(x, v, v)), safe_sqrt(self.inner_at(y, y, y))
         rounding = 100 * float(jnp.finfo(x.dtype).eps)
@@ -316,12 +317,12 @@ class Submanifold(AbstractCompactManifold):
             )
         return v
 
-    def dist_at(self, x, y):
+    def dist_at(self, x: Point, y: Point) -> Scalar:
         v = self.log_at(x, y)
         return safe_sqrt(self.inner_at(x, v, v))
 
     @eqx.filter_jit
-    def project_at(self, x):
+    def project_at(self, x: Point) -> Point:
         if self.constraint is None:
             return x
 
@@ -343,11 +344,11 @@ class Submanifold(AbstractCompactManifold):
 
     # Uniform points and volume.
 
-    def is_compact(self):
+    def is_compact(self) -> bool:
         """If it has equations and was not told where to look."""
         return self.closed
 
-    def walk(self, t, x0, key, steps=24):
+    def walk(self, t: Scalar, x0: Point, key: Key, steps: int = 24) -> Point:
         """Brownian motion in steps of Gaussian tangent vectors, shortened for the curvature.
 
         A Gaussian step of variance 2 dt moves too far by dt Ric / 3 of itself, in the mean; so each
@@ -362,11 +363,11 @@ class Submanifold(AbstractCompactManifold):
 
         return jax.lax.scan(step, x0, jr.split(key, steps))[0]
 
-    def reach(self, x, x0):
+    def reach(self, x: Point, x0: Point) -> Scalar:
         """The chord: the distance would be a boundary value problem."""
         return jnp.sqrt(self.inner_at(x0, x - x0, x - x0))
 
-    def noise_reuse(self):
+    def noise_reuse(self) -> int:
         """Two: noise follows geodesics in many small steps, which takes longer than to learn.
 
         But what is learned depends on how much noise was seen: on the torus of revolution with five
@@ -376,7 +377,7 @@ class Submanifold(AbstractCompactManifold):
         return 2
 
     @eqx.filter_jit
-    def draw_point(self, key):
+    def draw_point(self, key: Key) -> Point:
         """Uniform: the end of a random walk whose steps are exp of Gaussian tangent vectors.
 
         The geodesic flow preserves the Liouville measure (volume times Lebesgue measure of
@@ -421,13 +422,13 @@ class Submanifold(AbstractCompactManifold):
         squared_chord = lambda x, y: self.inner_at((x + y) / 2, y - x, y - x)
         return _solvers.volume_from_pairs(blocks.reshape(16, size, -1), squared_chord, self.dim)
 
-    def log_volume(self):
+    def log_volume(self) -> Scalar:
         """The logarithm of `volume` for one fixed key, computed at the first call."""
         return jnp.asarray(_log_volume(self))
 
     # Checks.
 
-    def fingerprint(self):
+    def fingerprint(self) -> dict[str, Any]:
         """Its name, and values of its functions."""
         return {"manifold": str(self), "equations": self.probe()}
 

@@ -17,6 +17,7 @@ as in Karras et al. (2022):
 
 import dataclasses
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -29,14 +30,14 @@ from ..core.checks import positive_integer
 from ..core.numerics import safe_sqrt
 from ..core.types import Key, Point, Scalar, Tangent
 from ..heat.kernel import AbstractHeatKernel
-from ..manifolds import PointCloud
+from ..manifolds import AbstractManifold, PointCloud
 from ..store.stored import stored
 from ..training.dense import Dense, dense
 from ..training.fixed import Fixed
 from ..training.rows import product
 from .families import FAMILIES, Family
 from .fields import AbstractField
-from .network import AbstractNetwork
+from .network import AbstractNetwork, Task
 from .prior import AbstractPrior
 from .times import Scales
 
@@ -173,18 +174,18 @@ class CloudNetwork(AbstractNetwork):
         if self.space is not None:
             positive_integer(self.space, "space", "CloudNetwork")
 
-    def check(self, manifold):
+    def check(self, manifold: Any) -> None:
         if (self.space or 0) > manifold.features:
             raise ValueError(
                 f"CloudNetwork: space must be at most the {manifold.features} coordinates of "
                 f"{manifold}, got {self.space}."
             )
 
-    def judges_by_likelihood(self, manifold):
+    def judges_by_likelihood(self, manifold: AbstractManifold) -> bool:
         """Never: likelihoods in so many dimensions take too long."""
         return False
 
-    def build(self, task, *, key):
+    def build(self, task: Task, *, key: Key) -> Any:
         """A random network for data."""
         manifold = task.manifold
         space = self.space or manifold.centred or manifold.features
@@ -244,7 +245,7 @@ class CloudScore(AbstractField):
     network: EquivariantNetwork  # pyright: ignore
     guess: None = None
 
-    def vector_at(self, t, x, condition):
+    def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
         inside, output, total, known = _seen(self, t, x, condition)
         scale = jnp.sqrt(known / (2 * t * total))
         return _vector(self.manifold, x, scale * output - inside / total)
@@ -258,7 +259,7 @@ class CloudVelocity(AbstractField):
     network: EquivariantNetwork  # pyright: ignore
     guess: None = None
 
-    def vector_at(self, t, x, condition):
+    def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
         _, output, _, known = _seen(self, t, x, condition)
         last = jnp.exp(jnp.asarray(self.network.log_times[1], x.dtype))
         return _vector(self.manifold, x, jnp.sqrt(known + 2 * last) * output)
@@ -274,12 +275,12 @@ class CloudPrior(AbstractPrior):
     log_counts: Float[Array, " c"]
     """Logarithms of the probabilities of `smallest`, ..., n points."""
 
-    def sample(self, key, features):
+    def sample(self, key: Key, features: Float[Array, " c"]) -> Point:
         """A draw."""
         key_count, key_noise = jr.split(key)
         return self._drawn(self._presence(key_count), key_noise)
 
-    def partner(self, x, key, features):
+    def partner(self, x: Point, key: Key, features: Float[Array, " c"]) -> Point:
         """A draw with as many points as x."""
         return self._drawn(self.manifold.present(x), key)
 
@@ -294,7 +295,7 @@ class CloudPrior(AbstractPrior):
         places = self.middle + jnp.sqrt(self.variance) * noise
         return manifold.with_presence(places, present)
 
-    def log_prob(self, x, features):
+    def log_prob(self, x: Point, features: Float[Array, " c"]) -> Scalar:
         """In the volume of the quotient: the sum over the relabelings of a cloud, all equal."""
         manifold, count = self.manifold, self.manifold.count(x)
         inside = (manifold.places(x) - self.middle) * manifold.present(x)[:, None]

@@ -14,6 +14,7 @@ Pass the class as `score` to `calor.fit`.
 import dataclasses
 import math
 from itertools import pairwise
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -29,7 +30,7 @@ from ..store.stored import stored
 from ..training.dense import Dense, dense
 from .fields import AbstractField, guessed
 from .guesses.base import AbstractGuess
-from .network import AbstractNetwork, FieldNetwork
+from .network import AbstractNetwork, FieldNetwork, Task
 
 _FLOOR = 1e-4
 """No eigenvalue is lower after a layer ReEig."""
@@ -54,12 +55,12 @@ class TriangularScore(AbstractField):
     guess: AbstractGuess | None = None
 
     @staticmethod
-    def outputs(manifold):
+    def outputs(manifold: AbstractManifold) -> int:
         """The entries of a triangle."""
         _needs_spd(manifold)
         return manifold.dim
 
-    def vector_at(self, t, x, condition):
+    def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
         i, j = np.triu_indices(self.manifold.size)
         if self.guess is not None:
             told = guessed(self.manifold, self.guess, t, x, condition)
@@ -158,13 +159,13 @@ class SPDNetwork(AbstractNetwork):
     gaussian: bool | None = None
     """Whether there is a Gaussian as a first guess; it gives the prior and the times."""
 
-    def check(self, manifold):
+    def check(self, manifold: Any) -> None:
         _needs_spd(manifold)
 
-    def has_gaussian(self):
+    def has_gaussian(self) -> bool | None:
         return self.gaussian
 
-    def build(self, task, *, key):
+    def build(self, task: Task, *, key: Key) -> Any:
         times = task.scales.t_min, task.scales.t1
         return spd_net(key, task.manifold, task.features, times)
 
@@ -178,9 +179,9 @@ class SPDNetScore(AbstractField):
     guess: AbstractGuess | None = None
 
     @staticmethod
-    def network_of(chosen):
+    def network_of(chosen: AbstractNetwork) -> AbstractNetwork:
         """Its own, whatever was chosen."""
         return SPDNetwork(chosen.has_gaussian())
 
-    def vector_at(self, t, x, condition):
+    def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
         return _toward(self.manifold, t, x, self.network(x, t, condition))

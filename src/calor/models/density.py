@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 
 from .. import __version__
@@ -80,7 +80,9 @@ class KernelDensity(AbstractModel):
         """None: kernels are where the points are."""
         return None
 
-    def log_parts(self, x, condition, *, key, tolerance, probes):
+    def log_parts(
+        self, x: Points, condition: Any, *, key: Key, tolerance: float, probes: int | None
+    ) -> Float[Array, "n k"]:
         """log-densities (m, k + 1) of every row of bandwidths, and of the broad part."""
         x = self.seen(x)
         return self.parts_of(x, self.features(condition, len(x)))
@@ -98,7 +100,9 @@ class KernelDensity(AbstractModel):
         columns.append(in_batches(self.broad.log_prob, x, features))
         return jnp.stack(columns, axis=1)
 
-    def draw_parts(self, parts, condition, *, key, steps, method):
+    def draw_parts(
+        self, parts: Int[Array, " n"], condition: Any, *, key: Key, steps: int, method: str
+    ) -> Float[Array, "n ..."]:
         """Each point is noise around a data point, or a draw of the broad part."""
         features = self.features(condition, len(parts))
         return in_batches(

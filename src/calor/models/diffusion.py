@@ -36,7 +36,7 @@ from .specification import Choices, Kind
 class Diffusion(AbstractFlowModel):
     """A diffusion model; `calor.fit` makes it."""
 
-    def methods(self):
+    def methods(self) -> tuple[str, ...]:
         return tuple(generate.METHODS)
 
     @door("score")
@@ -54,14 +54,14 @@ class Diffusion(AbstractFlowModel):
 
     # The model's own time is log t, so that every scale takes about equally long.
 
-    def velocity(self, tau, x, features):
+    def velocity(self, tau: Scalar, x: Point, features: Float[Array, " c"]) -> Tangent:
         t = jnp.exp(tau)
         return -t * self.field(t, x, features)
 
-    def span(self, stop):
+    def span(self, stop: Scalar) -> tuple[Scalar, Scalar]:
         return jnp.log(stop), jnp.log(jnp.asarray(self.t1, stop.dtype))
 
-    def generator(self, method):
+    def generator(self, method: str) -> eqx.Module:
         return _Generate(self.bare(), generate.METHODS[method])
 
 

@@ -125,11 +125,11 @@ class TangentScore(AbstractField):
     guess: AbstractGuess | None = None
 
     @staticmethod
-    def adds_guess():
+    def adds_guess() -> bool:
         """The guess is added to what the network gives."""
         return True
 
-    def vector_at(self, t, x, condition):
+    def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
         rate = self.manifold.spectral_gap()
         scale = jax.lax.rsqrt(2 * t)
         if rate > 0:
@@ -149,11 +149,11 @@ class DenoisedScore(AbstractField):
     guess: AbstractGuess | None = None
 
     @staticmethod
-    def outputs(manifold):
+    def outputs(manifold: AbstractManifold) -> int:
         """What a point is made from."""
         return manifold.code_size()
 
-    def vector_at(self, t, x, condition):
+    def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
         code, _ = network_output(self, t, x, condition)
         # Untrained networks return almost zero, from which no direction can be read.
         toward = self.manifold.log_at(x, self.manifold.decode(code + 1e-3))
@@ -173,6 +173,6 @@ class TangentVelocity(AbstractField):
     network: FieldNetwork
     guess: AbstractGuess | None = None
 
-    def vector_at(self, t, x, condition):
+    def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
         coefficients, _ = network_output(self, t, x, condition)
         return jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)

@@ -4,11 +4,12 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .. import __version__
 from ..core.checks import key_numbers, random_key
@@ -168,7 +169,7 @@ class Batches(AbstractLoss):
     points: Float[Array, "n ..."]
     features: Float[Array, "n k"]
 
-    def draw(self, count, step, key):
+    def draw(self, count: int, step: Int[Array, ""], key: Key) -> Any:
         """Examples from so many data points, with repetition."""
         key_batch, key_noise = jr.split(key)
         chosen = jr.randint(key_batch, (count,), 0, len(self.points))

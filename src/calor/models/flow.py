@@ -37,19 +37,19 @@ from .specification import Choices, Kind
 class Flow(AbstractFlowModel):
     """A flow model; `calor.fit_flow` makes it."""
 
-    def methods(self):
+    def methods(self) -> tuple[str, ...]:
         return ("flow",)
 
     # The model's own time is log(1 - tau), so that every scale takes about equally long.
 
-    def velocity(self, tau, x, features):
+    def velocity(self, tau: Scalar, x: Point, features: Float[Array, " c"]) -> Tangent:
         left = jnp.exp(tau)
         return -left * self.field(self.t1 * left**2, x, features)
 
-    def span(self, stop):
+    def span(self, stop: Scalar) -> tuple[Scalar, Scalar]:
         return jnp.log(stop / self.t1) / 2, jnp.zeros((), stop.dtype)
 
-    def generator(self, method):
+    def generator(self, method: str) -> eqx.Module:
         return _Generate(self.bare())
 
 

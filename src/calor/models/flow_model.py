@@ -16,10 +16,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..core.doors import warn
-from ..core.types import Key, Point, Scalar, Tangent
+from ..core.types import Key, Point, Points, Scalar, Tangent
 from ..data.conditions import Condition
 from ..data.prepare import Prepared
 from ..manifolds import AbstractManifold
@@ -65,7 +65,9 @@ class AbstractFlowModel(AbstractModel):
         It is a value with a `bare` model, so that it is compiled once.
         """
 
-    def log_parts(self, x, condition, *, key, tolerance, probes):
+    def log_parts(
+        self, x: Points, condition: Any, *, key: Key, tolerance: float, probes: int | None
+    ) -> Float[Array, "n k"]:
         """log-densities (n, k + 1) at the stops and of the prior; NaN where the flow was lost."""
         x = self.seen(x)
         features = self.features(condition, len(x))
@@ -100,7 +102,9 @@ class AbstractFlowModel(AbstractModel):
         columns.append(in_batches(self.prior.log_prob, x, features))
         return jnp.stack(columns, axis=1)
 
-    def draw_parts(self, parts, condition, *, key, steps, method):
+    def draw_parts(
+        self, parts: Int[Array, " n"], condition: Any, *, key: Key, steps: int, method: str
+    ) -> Float[Array, "n ..."]:
         """Each point runs down the times to its own stop."""
         features = self.features(condition, len(parts))
         stops = jnp.asarray([*self.stops, self.t1])[parts]

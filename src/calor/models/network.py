@@ -152,20 +152,20 @@ class Network(AbstractNetwork):
         if self.finest is not None and not self.finest > 0:
             raise ValueError(f"Network: finest must be positive, got {self.finest!r}.")
 
-    def check(self, manifold):
+    def check(self, manifold: Any) -> None:
         if self.gaussian and not manifold.has_chart():
             raise ValueError(
                 "Network(gaussian=True) is for manifolds that one chart covers, such as SPD(n), "
                 f"not for {manifold}."
             )
 
-    def has_gaussian(self):
+    def has_gaussian(self) -> bool | None:
         return self.gaussian
 
-    def mixture_size(self):
+    def mixture_size(self) -> int:
         return self.centres
 
-    def build(self, task, *, key):
+    def build(self, task: Task, *, key: Key) -> Any:
         """A random network of the embedded points of a manifold."""
         manifold, network = task.manifold, self
         # Compact manifolds are of size one, and late noise fills them however narrow the data are.

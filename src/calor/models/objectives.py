@@ -63,7 +63,9 @@ class Denoising(AbstractObjective):
     times: Times
     kernel: AbstractHeatKernel
 
-    def example(self, t, point, features, key):
+    def example(
+        self, t: Scalar, point: Point, features: Float[Array, " c"], key: Key
+    ) -> tuple[Point, Tangent, Scalar]:
         """Noise, and the score of the kernel there."""
         return *self.kernel.draw_with_score(t, point, key), self.times.weight(t)
 
@@ -89,7 +91,9 @@ class FlowMatching(AbstractObjective):
     """Its noise moves along the geodesics."""
     prior: AbstractPrior
 
-    def example(self, t, point, features, key):
+    def example(
+        self, t: Scalar, point: Point, features: Float[Array, " c"], key: Key
+    ) -> tuple[Point, Tangent, Scalar]:
         """A place on a geodesic to the data point, and the velocity there."""
         kernel, left = self.kernel, jnp.sqrt(t / self.times.t1)
         start = self.prior.partner(point, key, features).astype(point.dtype)

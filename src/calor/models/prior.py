@@ -52,11 +52,11 @@ class Uniform(AbstractPrior):
     found_volume: Float[Array, ""] | None = None
     """The logarithm of the volume, if it is known better than the manifold knows it."""
 
-    def sample(self, key, features):
+    def sample(self, key: Key, features: Float[Array, " c"]) -> Point:
         """A uniform point."""
         return self.manifold.draw_point(key)
 
-    def log_prob(self, x, features):
+    def log_prob(self, x: Point, features: Float[Array, " c"]) -> Scalar:
         """Minus the logarithm of the volume."""
         volume = self.found_volume
         if volume is None:
@@ -72,13 +72,13 @@ class KernelPrior(AbstractPrior):
     t: float = eqx.field(static=True)
     centres: Float[Array, "m ..."]
 
-    def sample(self, key, features):
+    def sample(self, key: Key, features: Float[Array, " c"]) -> Point:
         """A draw around a random centre."""
         key_centre, key_noise = jr.split(key)
         centre = self.centres[jr.randint(key_centre, (), 0, len(self.centres))]
         return self.kernel.draw(jnp.asarray(self.t, centre.dtype), centre, key_noise)
 
-    def log_prob(self, x, features):
+    def log_prob(self, x: Point, features: Float[Array, " c"]) -> Scalar:
         """The logarithm of the mean of the kernels."""
         t = jnp.asarray(self.t, x.dtype)
         values = jax.vmap(lambda centre: self.kernel.log_prob_at(t, x, centre))(self.centres)

@@ -12,9 +12,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from ..core.doors import door
-from ..core.types import Points
+from ..core.types import Key, Points
 from ..data.conditions import Condition
 from ..manifolds import AbstractManifold
 from ..store.stored import stored
@@ -49,7 +50,9 @@ class Stacked(AbstractModel):
         """How each model was made."""
         return json.dumps({"models": [model.about for model in self.models]})
 
-    def log_parts(self, x, condition, *, key, tolerance, probes):
+    def log_parts(
+        self, x: Points, condition: Any, *, key: Key, tolerance: float, probes: int | None
+    ) -> Float[Array, "n k"]:
         """log-densities of the models."""
         columns = [
             model.log_prob(
@@ -63,7 +66,9 @@ class Stacked(AbstractModel):
         ]
         return jnp.stack(columns, axis=1)
 
-    def draw_parts(self, parts, condition, *, key, steps, method):
+    def draw_parts(
+        self, parts: Int[Array, " n"], condition: Any, *, key: Key, steps: int, method: str
+    ) -> Float[Array, "n ..."]:
         """Draws of the models."""
         number, keys = len(parts), jr.split(key, len(self.models))
         found = np.empty((number, *self.manifold.shape), jnp.result_type(float))

@@ -58,7 +58,7 @@ class AbstractDraws(eqx.Module):
 class Exact(AbstractDraws):
     """Those of the law, which are exact at all times."""
 
-    def draw(self, kernel, t, x0, key):
+    def draw(self, kernel: "LearnedKernel", t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar]:
         """No chain."""
         return kernel.law.draw(t, x0, key), jnp.ones_like(t)
 
@@ -68,7 +68,7 @@ class Table(AbstractDraws):
 
     radial: RadialSampler = eqx.field(static=True)
 
-    def draw(self, kernel, t, x0, key):
+    def draw(self, kernel: "LearnedKernel", t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar]:
         """No chain."""
         manifold = kernel.manifold
         z = manifold.draw_tangent(key, x0)
@@ -82,7 +82,7 @@ class Langevin(AbstractDraws):
 
     manifold: AbstractSymmetricSpace
 
-    def draw(self, kernel, t, x0, key):
+    def draw(self, kernel: "LearnedKernel", t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar]:
         """A few steps."""
         return langevin(self.manifold, lambda y: kernel.phi(t, y), t, x0, key)
 
@@ -90,7 +90,7 @@ class Langevin(AbstractDraws):
 class Metropolis(AbstractDraws):
     """The paper's random walk, with the density of the kernel."""
 
-    def draw(self, kernel, t, x0, key):
+    def draw(self, kernel: "LearnedKernel", t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar]:
         """Many steps."""
         return metropolis_walk(kernel.manifold, lambda x: kernel.log_prob_at(t, x, x0), t, x0, key)
 
@@ -104,17 +104,19 @@ class CorrectedWalk(AbstractDraws):
     width: float = eqx.field(static=True)
     """Of the manifold."""
 
-    def draw(self, kernel, t, x0, key):
+    def draw(self, kernel: "LearnedKernel", t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar]:
         """The end of the chain."""
         early = lambda t, x0, key: (kernel.law.draw(t, x0, key), jnp.ones_like(t))
         return kernel.joined(t, early, lambda *at: self.late(kernel, *at), x0, key)
 
-    def late(self, kernel, t, x0, key):
+    def late(self, kernel: "LearnedKernel", t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar]:
         """The end of the chain."""
         path, chances = self._path(kernel, t, x0, key)
         return path[-1], jnp.mean(chances)
 
-    def report(self, kernel, t, x0, keys):
+    def report(
+        self, kernel: "LearnedKernel", t: Scalar, x0: Point, keys: Key
+    ) -> ChainReport | None:
         """Of the steps of Metropolis' rule."""
         if float(t) < kernel.t0 or not kernel.manifold.is_compact():
             return None

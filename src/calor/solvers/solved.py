@@ -14,7 +14,7 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from ..core.checks import positive_integer, random_key
-from ..core.types import Key, Point, Scalar
+from ..core.types import Key, Point, Scalar, Tangent
 from ..heat.certificate import Certificate
 from ..heat.chains import ChainReport
 from ..heat.joined import AbstractJoinedKernel
@@ -46,23 +46,23 @@ class LearnedKernel(AbstractJoinedKernel):
     sampler: AbstractDraws
     """How it draws; the solution says."""
 
-    def late_log_prob(self, t, x, x0):
+    def late_log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """The solution."""
         return self.solution.log_prob(t, x, x0)
 
-    def late_both(self, t, x, x0):
+    def late_both(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         """The solution."""
         return self.solution.log_prob_and_score(t, x, x0)
 
-    def late_draw(self, t, x0, key):
+    def late_draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         """By its sampler."""
         return self.sampler.late(self, t, x0, key)[0]
 
-    def draw(self, t, x0, key):
+    def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         self.warn()
         return self.sampler.draw(self, t, x0, key)[0]
 
-    def warn(self):
+    def warn(self) -> None:
         """If the certificate calls it poor."""
         if self.certificate.poor:
             warnings.warn(self.certificate.poor, PoorKernelWarning, stacklevel=3)
@@ -80,7 +80,7 @@ class LearnedKernel(AbstractJoinedKernel):
         keys = jr.split(random_key(key, str(self)), positive_integer(draws, "draws", str(self)))
         return self.sampler.report(self, t, x0, keys)
 
-    def latest(self):
+    def latest(self) -> float:
         """The end of the solved interval where the network knows nothing of what comes after."""
         return math.inf if self.solution.settles() else self.t1
 

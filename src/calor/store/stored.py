@@ -127,10 +127,9 @@ def load(path: str | Path, manifold: Any = None) -> Any:
 
 
 def _form_of(value: Any) -> Form | None:
-    for family in type(value).__mro__:
-        if family in _CLASSES and (family is type(value) or inspect.isabstract(family)):
-            return _CLASSES[family]
-    return None
+    own, *above = type(value).__mro__
+    spoken = [own, *(family for family in above if inspect.isabstract(family))]
+    return next((_CLASSES[family] for family in spoken if family in _CLASSES), None)
 
 
 def _encode(value: Any, tensors: dict[str, np.ndarray]) -> Any:

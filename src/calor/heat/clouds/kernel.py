@@ -9,6 +9,7 @@ from functools import partial
 
 import jax.numpy as jnp
 
+from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import PointCloud
 from ...store.stored import stored
 from ..early.laws import LAWS
@@ -25,14 +26,14 @@ class CloudKernel(AbstractHeatKernel):
     manifold: PointCloud
     matching: AbstractMatching = Labelled()
 
-    def log_prob_at(self, t, x, x0):
+    def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         manifold, count = self.manifold, self.manifold.count(x0)
         squared = manifold.squared_distances(x, x0)
         permanent = self.matching.log_permanent(t, squared, count)
         value = permanent - manifold.dimension(x0) / 2 * jnp.log(4 * jnp.pi * t)
         return jnp.where(manifold.count(x) == count, value, -jnp.inf)
 
-    def score_at(self, t, x, x0):
+    def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         manifold = self.manifold
         squared = manifold.squared_distances(x, x0)
         posterior = self.matching.posterior(t, squared, manifold.count(x0))
@@ -42,10 +43,10 @@ class CloudKernel(AbstractHeatKernel):
         vector = manifold.with_presence(toward, manifold.present(x))
         return manifold.tangent_at(x, vector) / (2 * t)
 
-    def draw(self, t, x0, key):
+    def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         return x0 + jnp.sqrt(2 * t) * self.manifold.draw_tangent(key, x0)
 
-    def join(self, x, y):
+    def join(self, x: Point, y: Point) -> Tangent:
         """As points are matched: to themselves if they keep their labels, else by distance."""
         return self.matching.join(self.manifold, x, y)
 

@@ -70,15 +70,15 @@ class Labelled(AbstractMatching):
     The initial law of the paper's network, and the noise of EDM.
     """
 
-    def log_permanent(self, t, squared, count):
+    def log_permanent(self, t: Scalar, squared: Matrix, count: Scalar) -> Scalar:
         """The trace of L."""
         return jnp.trace(_logits(t, squared))
 
-    def posterior(self, t, squared, count):
+    def posterior(self, t: Scalar, squared: Matrix, count: Scalar) -> Matrix:
         """The identity."""
         return jnp.eye(len(squared), dtype=squared.dtype)
 
-    def join(self, manifold, x, y):
+    def join(self, manifold: PointCloud, x: Point, y: Point) -> Tangent:
         """Points go to those in the same place of the list."""
         return y - x
 
@@ -87,11 +87,11 @@ class Labelled(AbstractMatching):
 class Exact(AbstractMatching):
     """Dynamic programming over subsets."""
 
-    def log_permanent(self, t, squared, count):
+    def log_permanent(self, t: Scalar, squared: Matrix, count: Scalar) -> Scalar:
         """Exact."""
         return permanents.exact(_logits(t, squared))
 
-    def posterior(self, t, squared, count):
+    def posterior(self, t: Scalar, squared: Matrix, count: Scalar) -> Matrix:
         """Exact."""
         return permanents.exact_posterior(_logits(t, squared))
 
@@ -100,11 +100,11 @@ class Exact(AbstractMatching):
 class Sinkhorn(AbstractMatching):
     """The doubly stochastic matrix that e^L is scaled to; log perm is an upper bound."""
 
-    def log_permanent(self, t, squared, count):
+    def log_permanent(self, t: Scalar, squared: Matrix, count: Scalar) -> Scalar:
         """An upper bound, exact as t -> 0."""
         return permanents.sinkhorn(_logits(t, squared))[0]
 
-    def posterior(self, t, squared, count):
+    def posterior(self, t: Scalar, squared: Matrix, count: Scalar) -> Matrix:
         """Sinkhorn's matrix."""
         return permanents.sinkhorn(_logits(t, squared))[1]
 
@@ -115,11 +115,11 @@ class Bethe(AbstractMatching):
 
     iterations: int = eqx.field(static=True, default=100)
 
-    def log_permanent(self, t, squared, count):
+    def log_permanent(self, t: Scalar, squared: Matrix, count: Scalar) -> Scalar:
         """A lower bound, exact as t -> 0."""
         return permanents.bethe(_logits(t, squared), self.iterations)[0]
 
-    def posterior(self, t, squared, count):
+    def posterior(self, t: Scalar, squared: Matrix, count: Scalar) -> Matrix:
         """The beliefs."""
         return permanents.bethe(_logits(t, squared), self.iterations)[1]
 
@@ -130,11 +130,11 @@ class Learned(AbstractMatching):
 
     network: "MatchingNetwork"
 
-    def log_permanent(self, t, squared, count):
+    def log_permanent(self, t: Scalar, squared: Matrix, count: Scalar) -> Scalar:
         """Exact as t -> 0 and as t -> infinity."""
         return self.of_logits(_logits(t, squared), count)
 
-    def posterior(self, t, squared, count):
+    def posterior(self, t: Scalar, squared: Matrix, count: Scalar) -> Matrix:
         """The derivative."""
         return jax.grad(self.of_logits)(_logits(t, squared), count)
 

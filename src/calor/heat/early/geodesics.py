@@ -56,31 +56,31 @@ class GeodesicLaw(AbstractHeatKernel):
 
     manifold: Submanifold
 
-    def log_prob_at(self, t, x, x0):
+    def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         basis = self.manifold.basis(x0)
         return self._value(t, x0, basis, self._coordinates(x, x0, basis))[0]
 
-    def score_at(self, t, x, x0):
+    def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         basis = self.manifold.basis(x0)
         return self.along(t, x0, basis, self._coordinates(x, x0, basis))[2]
 
-    def both_at(self, t, x, x0):
+    def both_at(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         basis = self.manifold.basis(x0)
         return self.along(t, x0, basis, self._coordinates(x, x0, basis))[1:]
 
-    def draw(self, t, x0, key):
+    def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         return self.known_draw(t, x0, key)[0]
 
-    def draw_with_score(self, t, x0, key):
+    def draw_with_score(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Tangent]:
         x, _, score = self.known_draw(t, x0, key)
         return x, score
 
-    def known_draw(self, t, x0, key):
+    def known_draw(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar, Tangent]:
         """By a shot geodesic, along which log p and the score come."""
         basis = self.manifold.basis(x0)
         return self.along(t, x0, basis, self.velocity(t, x0, basis, key))
 
-    def is_costly(self):
+    def is_costly(self) -> bool:
         """At given points a geodesic has to be found."""
         return True
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
+from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import Euclidean, Torus
 from ...store.stored import stored
 from ..kernel import AbstractHeatKernel
@@ -26,14 +27,14 @@ class EuclideanKernel(AbstractHeatKernel):
 
     manifold: Euclidean
 
-    def log_prob_at(self, t, x, x0):
+    def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         squared = jnp.sum((x - x0) ** 2)
         return -squared / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
 
-    def score_at(self, t, x, x0):
+    def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         return (x0 - x) / (2 * t)
 
-    def draw(self, t, x0, key):
+    def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         return x0 + jnp.sqrt(2 * t) * jr.normal(key, x0.shape, x0.dtype)
 
 
@@ -44,13 +45,13 @@ class TorusKernel(AbstractHeatKernel):
 
     manifold: Torus
 
-    def log_prob_at(self, t, x, x0):
+    def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         return jnp.sum(_circle(t, x, x0)[0])
 
-    def score_at(self, t, x, x0):
+    def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         return _circle(t, x, x0)[1]
 
-    def draw(self, t, x0, key):
+    def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         noise = jr.normal(key, x0.shape, x0.dtype)
         return self.manifold.exp_at(x0, jnp.sqrt(2 * t) * noise)
 

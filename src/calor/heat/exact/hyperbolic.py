@@ -18,7 +18,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 from ...core.numerics import log_sinhc, safe_sqrt
-from ...core.types import Scalar
+from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import Hyperbolic
 from ...store.stored import stored
 from ..kernel import AbstractHeatKernel
@@ -43,14 +43,14 @@ class HyperbolicKernel(AbstractHeatKernel):
         self.manifold = manifold
         self.sampler = radial_sampler(manifold.dim)
 
-    def log_prob_at(self, t, x, x0):
+    def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         return radial_log_prob(self.manifold.dim, t, self.manifold.squared_distance(x, x0))
 
-    def score_at(self, t, x, x0):
+    def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         pull = radial_pull(self.manifold.dim, t, self.manifold.squared_distance(x, x0))
         return pull * self.manifold.log_at(x, x0)
 
-    def draw(self, t, x0, key):
+    def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         z = self.manifold.draw_tangent(key, x0)
         length = safe_sqrt(self.manifold.inner_at(x0, z, z))
         return self.manifold.exp_at(x0, jnp.sqrt(2 * t) * self.sampler(t, length) * z)

@@ -16,6 +16,7 @@ import jax.random as jr
 import numpy as np
 
 from ...core.numerics import accurate_dot, safe_norm, safe_sqrt, sinhc, squared_arcsinh
+from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import SPD
 from ...manifolds._matrices import cholesky
 from ...store.stored import stored
@@ -40,18 +41,18 @@ class SPD2Kernel(AbstractHeatKernel):
         self.manifold = manifold
         self.sampler = radial_sampler(2)
 
-    def log_prob_at(self, t, x, x0):
+    def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         log_det, squared = _coordinates(x, x0)
         scale = -(log_det**2) / (8 * t) - jnp.log(4 * jnp.pi * t) / 2
         return scale + radial_log_prob(2, t / 2, squared) - np.log(2)
 
-    def score_at(self, t, x, x0):
+    def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         log_det, squared = _coordinates(x, x0)
         h = safe_sqrt(squared)
         away = (jnp.cosh(h) * x - jnp.exp(log_det / 2) * x0) / sinhc(h)
         return -log_det / (4 * t) * x - radial_pull(2, t / 2, squared) / 2 * away
 
-    def draw(self, t, x0, key):
+    def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         # A Gaussian symmetric matrix: its trace is the R part, the rest is tangent to H^2.
         scale, first, second = jr.normal(key, (3,), x0.dtype)
         # Unit length in H^2 is sqrt(2) here, and its time runs half as fast: both cancel.

@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 from scipy.special import binom
 
 from ...core.numerics import accurate_dot, cot_remainder, safe_norm, safe_sqrt, sinc
-from ...core.types import Scalar
+from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import Sphere
 from ...store.stored import stored
 from ..kernel import AbstractHeatKernel
@@ -60,19 +60,21 @@ class SphereKernel(AbstractHeatKernel):
         self.manifold = manifold
         self.radial, self.sampler = _tables(manifold.dim)
 
-    def log_prob_at(self, t, x, x0):
+    def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         _, near, far = self._half_angles(x, x0)
         return self.radial.log_prob(t, near, far)
 
-    def score_at(self, t, x, x0):
+    def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         direction, near, far = self._half_angles(x, x0)
         return self.radial.slope(t, near, far) * direction
 
-    def draw(self, t, x0, key):
+    def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         z = self.manifold.draw_tangent(key, x0)
         return self.manifold.exp_at(x0, jnp.sqrt(2 * t) * self.sampler(t, safe_norm(z)) * z)
 
-    def compare_at(self, t, x, sources):
+    def compare_at(
+        self, t: Scalar, x: Point, sources: Float[Array, "m ..."]
+    ) -> tuple[Scalar, Float[Array, " m"], Float[Array, "m ..."]]:
         # Two sources about equally far from x: log p differs by the slope times the difference of
         # the cosines, and that difference is known beyond the working precision.
         direction, near, far = jax.vmap(lambda source: self._half_angles(x, source))(sources)

@@ -26,7 +26,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ...core.types import Key, Scalar
+from ...core.types import Key, Point, Scalar
 from ...heat.kernel import AbstractHeatKernel
 from ...manifolds import AbstractManifold
 from ...store.stored import stored
@@ -84,7 +84,7 @@ class Gaussian(AbstractGuess):
         variances = self.variances[part] * jnp.exp(told.log_factors)
         return told.mean, self.vectors[part], variances
 
-    def widths(self, features):
+    def widths(self, features: Float[Array, "n c"]) -> tuple[float, float] | None:
         """A small and a large variance; tenths of conditions with extreme ones are left out."""
         lowest, highest = jnp.min(self.variances), jnp.max(self.variances)
         if self.scaled:
@@ -94,11 +94,11 @@ class Gaussian(AbstractGuess):
             highest = jnp.quantile(jnp.max(variances, axis=1), 0.9)
         return float(lowest), float(highest)
 
-    def smallest(self, places):
+    def smallest(self, places: Float[Array, "n d"]) -> float:
         """The usual deviation: a guess tells of directions in which the data are narrow."""
         return float(jnp.sqrt(jnp.mean(jnp.var(places, axis=0))))
 
-    def prior(self, kernel, t1, key):
+    def prior(self, kernel: AbstractHeatKernel, t1: float, key: Key) -> AbstractPrior | None:
         """The law of places that the kernel has noised for a time t.
 
         In flat space noise has the variance 2t.  Negative curvature widens it; by how much is
@@ -106,7 +106,9 @@ class Gaussian(AbstractGuess):
         """
         return GaussianPrior(kernel.manifold, self, _noise(kernel, t1, jr.split(key, _DRAWS)))
 
-    def score(self, z, t, features):
+    def score(
+        self, z: Float[Array, " d"], t: Scalar, features: Float[Array, " c"]
+    ) -> Float[Array, " d"]:
         mean, vectors, variances = self._part(features)
         return vectors @ (((mean - z) @ vectors) / (variances + 2 * t))
 
@@ -235,11 +237,11 @@ class GaussianPrior(AbstractPrior):
     noise: Float[Array, ""]
     """The variance of the noise in every coordinate."""
 
-    def sample(self, key, features):
+    def sample(self, key: Key, features: Float[Array, " c"]) -> Point:
         """A draw."""
         return self.manifold.decode(self.gaussian.sample(key, self.noise, features))
 
-    def log_prob(self, x, features):
+    def log_prob(self, x: Point, features: Float[Array, " c"]) -> Scalar:
         """The log-density."""
         place = self.manifold.embedding(x)
         value = self.gaussian.log_prob(place, self.noise.astype(x.dtype), features)

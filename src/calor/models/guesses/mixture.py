@@ -38,7 +38,9 @@ class Mixture(AbstractGuess):
         squares = jnp.sum((self.centres - z) ** 2, axis=1)
         return self.log_weights - squares / (4 * times) - self.dim / 2 * jnp.log(times)
 
-    def score(self, z, t, features):
+    def score(
+        self, z: Float[Array, " d"], t: Scalar, features: Float[Array, " c"]
+    ) -> Float[Array, " d"]:
         """The gradient of the logarithm of the density at time t, whatever the condition."""
         pull = jax.nn.softmax(self.log_parts(z, t)) / (2 * (self.times + t))
         return pull @ self.centres - jnp.sum(pull) * z

@@ -18,13 +18,13 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...core.types import Key, Scalar
+from ...core.types import Key, Point, Scalar, Tangent
 from ...heat.clouds.kernel import CloudKernel
-from ...heat.clouds.matchings import AbstractMatching, Learned
+from ...heat.clouds.matchings import AbstractMatching, Learned, Matrix
 from ...manifolds import PointCloud
 from ...store.stored import stored
 from ...training.dense import Dense, dense
-from ..draws import Exact
+from ..draws import AbstractDraws, Exact, Phi
 from .base import AbstractSolution
 
 
@@ -40,15 +40,15 @@ class CloudSolution(AbstractSolution):
         """As a kernel, which draws too."""
         return CloudKernel(self.manifold, self.matching)
 
-    def log_prob(self, t, x, x0):
+    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p."""
         return self.kernel.log_prob_at(t, x, x0)
 
-    def draws(self, phi, last):
+    def draws(self, phi: Phi, last: float) -> AbstractDraws:
         """Those of the points by themselves."""
         return Exact()
 
-    def log_prob_and_score(self, t, x, x0):
+    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         """The score is from the posterior over matchings."""
         return self.kernel.both_at(t, x, x0)
 
@@ -88,7 +88,7 @@ class PairGraph(AbstractMatching):
     out: Dense
     log_times: tuple[float, float] = eqx.field(static=True)
 
-    def log_permanent(self, t, squared, count):
+    def log_permanent(self, t: Scalar, squared: Matrix, count: Scalar) -> Scalar:
         """log perm, as the network has it."""
         lengths = jnp.sqrt(squared + 1e-6)  # smooth where two points meet
         begin, end = self.log_times
@@ -105,7 +105,7 @@ class PairGraph(AbstractMatching):
             nodes = _mlp(node, jnp.concatenate([nodes, received, times], -1))
         return jnp.sum(self.out(nodes)) / t
 
-    def posterior(self, t, squared, count):
+    def posterior(self, t: Scalar, squared: Matrix, count: Scalar) -> Matrix:
         """The derivative in L = -R^2 / 4t."""
         return -4 * t * jax.grad(lambda squared: self.log_permanent(t, squared, count))(squared)
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...core.types import Scalar
-from ...heat.equation import radial_terms
+from ...core.types import Point, Scalar, Tangent
+from ...heat.equation import Terms, radial_terms
 from ...manifolds import AbstractManifold, AbstractSymmetricSpace, calculus
 from ...store.stored import stored
 from ...training.perceptrons import FourierEmbedding, ModifiedMLP, PowerEmbedding
@@ -42,19 +42,19 @@ class DirectSolution(AbstractSolution):
         unordered = self.manifold.has_unordered_coordinates()
         return _InCoordinates(space, self) if unordered else _InSpace(space, self)
 
-    def log_prob(self, t, x, x0):
+    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p."""
         return self._seen.log_prob(t, x, x0)
 
-    def log_prob_and_score(self, t, x, x0):
+    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         """By automatic differentiation, in kernel coordinates where the embedding uses them."""
         return self._seen.log_prob_and_score(t, x, x0)
 
-    def terms(self, t, x, x0):
+    def terms(self, t: Scalar, x: Point, x0: Point) -> Terms:
         """The terms of the equation."""
         return self._seen.terms(t, x, x0)
 
-    def phi(self, t, y):
+    def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """log p in kernel coordinates."""
         return self._seen.phi(t, y)
 
@@ -65,13 +65,13 @@ class _InSpace(AbstractSolution):
     manifold: AbstractManifold
     network: DirectSolution
 
-    def log_prob(self, t, x, x0):
+    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p."""
         space: Any = self.manifold.covering()
         embedded = jax.vmap(lambda source: self.network.embedding(space.relative(x, source)))
         return self.network.value(t, jnp.mean(embedded(self.manifold.orbit(x0)), axis=0))
 
-    def log_prob_and_score(self, t, x, x0):
+    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         """By automatic differentiation."""
         frame, value = self.manifold.frame(x), lambda x: self.log_prob(t, x, x0)
         return value(x), calculus.gradient(value, x, frame)
@@ -83,20 +83,20 @@ class _InCoordinates(AbstractSolution):
     manifold: AbstractSymmetricSpace
     network: DirectSolution
 
-    def phi(self, t, y):
+    def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """log p in kernel coordinates."""
         return self.network.value(t, self.network.embedding(y))
 
-    def log_prob(self, t, x, x0):
+    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p."""
         return self.phi(t, self.manifold.kernel_coordinates(x, x0))
 
-    def log_prob_and_score(self, t, x, x0):
+    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         """The gradient in y, which the manifold carries to x in closed form."""
         y, lift = self.manifold.lifted_coordinates(x, x0)
         value, slope = jax.value_and_grad(self.phi, 1)(t, y)
         return value, lift(slope)
 
-    def terms(self, t, x, x0):
+    def terms(self, t: Scalar, x: Point, x0: Point) -> Terms:
         """The terms of the equation, in kernel coordinates."""
         return radial_terms(self.phi, self.manifold, t, self.manifold.kernel_coordinates(x, x0))

@@ -38,11 +38,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.numerics import arcsinh_ratio, cholesky_rows
-from ...core.types import Key, Point, Scalar
+from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import Submanifold, calculus
 from ...store.stored import stored
 from ...training.sets import SetNetwork, set_network
-from ..draws import CorrectedWalk
+from ..draws import AbstractDraws, CorrectedWalk, Phi
 from .base import AbstractSolution, in_window, remaining
 
 
@@ -169,20 +169,20 @@ class PairSolution(AbstractSolution):
     constants: Float[Array, " w"]
     """The constant c of each window."""
 
-    def log_prob(self, t, x, x0):
+    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p."""
         (network, c), ends = in_window(self.edges, (self.networks, self.constants), t)
         return self.form(network, c, t, x, x0, *ends) - c
 
-    def draws(self, phi, last):
+    def draws(self, phi: Phi, last: float) -> AbstractDraws:
         """By random walks that are set right."""
         return CorrectedWalk(self.manifold.width)
 
-    def settles(self):
+    def settles(self) -> bool:
         """If the manifold is compact."""
         return self.manifold.is_compact()
 
-    def log_prob_and_score(self, t, x, x0):
+    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         """By automatic differentiation."""
         frame, value = self.manifold.frame(x), lambda y: self.log_prob(t, y, x0)
         return value(x), calculus.gradient(value, x, frame)

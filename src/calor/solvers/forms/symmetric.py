@@ -32,9 +32,9 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from ...core.types import Key, Scalar
+from ...core.types import Key, Point, Scalar, Tangent
 from ...heat.early.laws import FirstOrder
-from ...heat.equation import radial_terms
+from ...heat.equation import Terms, radial_terms
 from ...manifolds import AbstractSymmetricSpace
 from ...store.stored import stored
 from ...training.sets import SetNetwork, set_network
@@ -85,26 +85,28 @@ class Spreading(AbstractForm):
     scale: float = eqx.field(static=True)
     """The size of the second order in time, so that N is of order one."""
 
-    def network(self, key):
+    def network(self, key: Key) -> SetNetwork:
         """Two layers are enough: the correction is smooth."""
         return _set_network(self.manifold, (16,), (16,), key)
 
-    def log_mass(self, phi, t):
+    def log_mass(self, phi: Callable[[Scalar, Float[Array, " k"]], Scalar], t: Scalar) -> Scalar:
         """Zero: the initial value is exact, and the equation keeps the mass."""
         return jnp.zeros_like(t)
 
-    def base(self, t, y):
+    def base(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """The law of first order."""
         gaussian = -jnp.sum(y * y) / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
         return gaussian + FirstOrder(self.manifold).correction(t, y)
 
-    def correction(self, network, t, y, start, end):
+    def correction(
+        self, network: SetNetwork, t: Scalar, y: Float[Array, " k"], start: Scalar, end: Scalar
+    ) -> Scalar:
         """scale t^2/(1 + t) N(t, y)."""
         bounded = t / (t + end / 4)  # N is smooth at t = 0
         value = network(*_items(self.manifold, y), (2.5 * bounded - 1)[None])
         return self.scale * t**2 / (1 + t) * value
 
-    def importance(self, t, y):
+    def importance(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """The same everywhere."""
         return jnp.sqrt(t)
 
@@ -115,22 +117,24 @@ class Settling(AbstractForm):
 
     manifold: AbstractSymmetricSpace
 
-    def network(self, key):
+    def network(self, key: Key) -> SetNetwork:
         """Three layers, for the sharp bend at the cut locus early on."""
         return _set_network(self.manifold, (16, 16), (16,), key)
 
-    def log_mass(self, phi, t):
+    def log_mass(self, phi: Callable[[Scalar, Float[Array, " k"]], Scalar], t: Scalar) -> Scalar:
         """log of the integral of exp(phi), by quadrature in kernel coordinates."""
         y, weights = _uniform_quadrature(self.manifold)
         values = jax.vmap(lambda y: phi(t, y))(jnp.asarray(y, t.dtype))
         vanishing = values - self.base(t, jnp.zeros(1, t.dtype))
         return logsumexp(vanishing, b=jnp.asarray(weights, t.dtype))
 
-    def base(self, t, y):
+    def base(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """The uniform law."""
         return -self.manifold.log_volume().astype(t.dtype)  # pyright: ignore
 
-    def correction(self, network, t, y, start, end):
+    def correction(
+        self, network: SetNetwork, t: Scalar, y: Float[Array, " k"], start: Scalar, end: Scalar
+    ) -> Scalar:
         """w(t) N(t, y)."""
         inside = 2 * jnp.log(jnp.minimum(t, end) / start) / jnp.log(end / start) - 1
         value = network(*_items(self.manifold, y), inside[None])
@@ -152,7 +156,7 @@ class Settling(AbstractForm):
         """
         return (1 + jnp.sum(y * y) / (4 * t)) ** -_FALL
 
-    def importance(self, t, y):
+    def importance(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """Less in the tail; late relative to what remains of log p."""
         return t * self.tail(t, y) / self.late(t)
 
@@ -205,17 +209,17 @@ class RadialSolution(AbstractSolution):
         fraction = jnp.clip((t - start) / (end - start), 0.0, 1.0)
         return correction - (first + fraction * (last - first))
 
-    def log_prob(self, t, x, x0):
+    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p."""
         return self.phi(t, self.manifold.kernel_coordinates(x, x0))
 
-    def log_prob_and_score(self, t, x, x0):
+    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         """The gradient in y, which the manifold carries to x in closed form."""
         y, lift = self.manifold.lifted_coordinates(x, x0)
         value, slope = jax.value_and_grad(self.phi, 1)(t, y)
         return value, lift(slope)
 
-    def terms(self, t, x, x0):
+    def terms(self, t: Scalar, x: Point, x0: Point) -> Terms:
         """The terms of the equation, in kernel coordinates."""
         return radial_terms(self.phi, self.manifold, t, self.manifold.kernel_coordinates(x, x0))
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ...core.checks import positive_integer
 from ...core.types import Key
@@ -136,7 +136,7 @@ class CloudLoss(AbstractLoss):
         """Both terms."""
         return "equation", "score"
 
-    def draw(self, count, step, key):
+    def draw(self, count: int, step: Int[Array, ""], key: Key) -> Any:
         """Noised clouds; of large ones a fourth as many, each with a row and a direction."""
         key_equation, key_exact = jr.split(key)
         key_pair, key_row, key_direction = jr.split(key_equation, 3)

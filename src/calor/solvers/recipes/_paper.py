@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ...core.checks import positive_integer
 from ...core.registry import Registry
@@ -136,16 +136,16 @@ class OfClouds(AbstractSetting):
     end: ClassVar[float] = 0.5
     latest_start: ClassVar[float] = 0.01
 
-    def law(self):
+    def law(self) -> AbstractHeatKernel:
         """That of points with labels."""
         return CloudKernel(self.manifold, Labelled())
 
-    def start(self, recipe, interval, key):
+    def start(self, recipe: Paper, interval: tuple[float, float], key: Key) -> Any:
         """A random graph."""
         _, _, key_network = jr.split(key, 3)
         return CloudSolution(self.manifold, pair_graph(key_network, _CLOUD_WIDTH, interval))
 
-    def part(self, solution):
+    def part(self, solution: Any) -> Any:
         """The matching."""
         return solution.matching
 
@@ -160,17 +160,17 @@ class OfSets(AbstractSetting):
     end: ClassVar[float] = 1.0
     latest_start: ClassVar[float] = float("inf")
 
-    def law(self):
+    def law(self) -> AbstractHeatKernel:
         """The zeroth order."""
         return ZerothOrder(self.manifold)
 
-    def start(self, recipe, interval, key):
+    def start(self, recipe: Paper, interval: tuple[float, float], key: Key) -> Any:
         """Random exponents."""
         key_embedding, *keys = jr.split(key, 3)
         exponents = jr.uniform(key_embedding, (recipe.frequencies,), minval=1.0, maxval=5.0)
         return _direct(recipe, self.manifold, PowerEmbedding(exponents), interval, *keys)
 
-    def part(self, solution):
+    def part(self, solution: Any) -> Any:
         """All of it but the manifold."""
         return _direct_part(solution)
 
@@ -189,15 +189,15 @@ class OfSpaces(AbstractSetting):
     end: ClassVar[float] = 5.0
     latest_start: ClassVar[float] = float("inf")
 
-    def law(self):
+    def law(self) -> AbstractHeatKernel:
         """The parametrix of third order."""
         return short_time_law(self.manifold, order=3)
 
-    def start(self, recipe, interval, key):
+    def start(self, recipe: Paper, interval: tuple[float, float], key: Key) -> Any:
         """Random frequencies."""
         return _fourier(recipe, self.manifold, self.manifold, interval, key)
 
-    def part(self, solution):
+    def part(self, solution: Any) -> Any:
         """All of it but the manifold."""
         return _direct_part(solution)
 
@@ -210,17 +210,17 @@ class OfQuotients(AbstractSetting):
     end: ClassVar[float] = 5.0
     latest_start: ClassVar[float] = float("inf")
 
-    def law(self):
+    def law(self) -> AbstractHeatKernel:
         """The one of the cover, summed over images."""
         entry = _SETTINGS.find(self.manifold.cover)
         assert entry is not None
         return QuotientKernel(self.manifold, entry.made(self.manifold.cover).law())
 
-    def start(self, recipe, interval, key):
+    def start(self, recipe: Paper, interval: tuple[float, float], key: Key) -> Any:
         """Random frequencies."""
         return _fourier(recipe, self.manifold, self.manifold.cover, interval, key)
 
-    def part(self, solution):
+    def part(self, solution: Any) -> Any:
         """All of it but the manifold."""
         return _direct_part(solution)
 
@@ -317,7 +317,7 @@ class PaperLoss(AbstractLoss):
         """Both terms."""
         return "equation", "initial"
 
-    def draw(self, count, step, key):
+    def draw(self, count: int, step: Int[Array, ""], key: Key) -> Any:
         """Ends of walks; the interval grows from t0 to t1 in the first half of the training."""
         key_t, key_x, key_initial = jr.split(key, 3)
         t0, t1 = self.interval
@@ -349,11 +349,11 @@ class PaperLoss(AbstractLoss):
 
         return jnp.stack([jnp.mean(causal * slices), jnp.mean(jax.vmap(error)(*initial) ** 2)])
 
-    def begin(self):
+    def begin(self) -> Any:
         """Both count the same."""
         return jnp.ones(2)
 
-    def adapt(self, state, model, examples, step):
+    def adapt(self, state: Any, model: Any, examples: Any, step: Int[Array, ""]) -> Any:
         """Now and then a term counts more, the smaller its gradient is."""
         parameters, rest = trainable(model, self.setting.part)
 

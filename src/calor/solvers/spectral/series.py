@@ -35,7 +35,7 @@ class SpectralKernel(AbstractJoinedKernel):
         damped = jnp.exp(-self.eigenvalues * t) * (self.functions(x0) @ self.coefficients)
         return self.coefficients @ damped
 
-    def late_log_prob(self, t, x, x0):
+    def late_log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """The series."""
         source = self.source(t, x0)
         return jnp.log(self._lifted(self.functions(x) @ source, x0, source)) - self.log_volume
@@ -54,25 +54,25 @@ class SpectralKernel(AbstractJoinedKernel):
 
         return calculus.gradient(log_series, x, self.manifold.basis(x))
 
-    def late_both(self, t, x, x0):
+    def late_both(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         """Both of the series."""
         return self.late_log_prob(t, x, x0), self.late_score(t, x, x0)
 
-    def draw(self, t, x0, key):
+    def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         return self.manifold.walk(t, x0, key)
 
-    def late_draw(self, t, x0, key):
+    def late_draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         """A random walk in steps."""
         return self.manifold.walk(t, x0, key)
 
-    def warn(self):
+    def warn(self) -> None:
         """Never: the certificate is for the user to see."""
 
-    def found_volume(self):
+    def found_volume(self) -> Scalar | None:
         """The logarithm of the volume that was found."""
         return self.log_volume
 
-    def spectral_gap(self):
+    def spectral_gap(self) -> float:
         """The first eigenvalue that was found."""
         return float(self.eigenvalues[1])
 
@@ -110,7 +110,7 @@ class SpectralKernel(AbstractJoinedKernel):
         rows = jax.jit(lambda rows: jax.lax.map(measure, rows))((jnp.asarray(times), keys))
         return [column(*row) for row in zip(*map(np.asarray, rows), strict=True)]
 
-    def certified_again(self, *, points, key):
+    def certified_again(self, *, points: int, key: Key) -> Certificate:
         """The residual at new points; its volume and what it says of the law are as they were."""
         key_source, key_inside = jr.split(key)
         before, sources = self.certificate, self.manifold.sources(points, key_source)
