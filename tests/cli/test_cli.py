@@ -61,6 +61,17 @@ def test_help_does_not_wait_for_jax():
         assert done.returncode == 0, done.stderr
 
 
+def test_only_the_command_that_is_called_is_opened():
+    script = (
+        "import sys, calor.cli\n"
+        "assert calor.cli.main(['check', '--help']) == 0\n"
+        "files = {name[10:] for name in sys.modules if name.startswith('calor.cli.')}\n"
+        "assert files & set(calor.cli.COMMANDS) == {'check'}, files\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
 COMMANDS = ("demo", "fit", "sample", "score", "solve", "check", "bench", "reproduce", "completion")
 
 

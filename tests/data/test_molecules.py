@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calor import molecules, qm9
+from calor.data import tables
 from calor.data.molecules import Molecule, MoleculeError
 
 needs_data = pytest.mark.skipif(
@@ -79,8 +80,11 @@ def test_files(tmp_path):
     molecules.write(tmp_path / "a.xyz", given)
     again = molecules.read_xyz(tmp_path / "a.xyz")
     np.testing.assert_allclose(again[2].places, FORMALDEHYDE.places, atol=1e-6)
+    space = molecules.molecule_space(6, 2)
+    clouds = tables.read_points(tmp_path / "a.xyz", space)
+    np.testing.assert_allclose(clouds, molecules.to_clouds(given, space), atol=1e-5)
     chemistry = pytest.importorskip("rdkit.Chem")
-    molecules.write(tmp_path / "a.sdf", given)
+    tables.write_points(tmp_path / "a.sdf", clouds, space)
     read = chemistry.SDMolSupplier(str(tmp_path / "a.sdf"))
     assert [chemistry.MolToSmiles(molecule) for molecule in read] == ["C", "N#N", "C=O"]
 

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from . import _own
+from ._certificates import as_dict
 from ._shared import InputError, add_json, input_errors, progress, readable, report, whole
-from .solve import as_dict
 
 
 def describe(parser: argparse.ArgumentParser) -> None:

@@ -3,9 +3,9 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 from . import _own
+from ._certificates import as_dict
 from ._shared import (
     MANIFOLDS,
     InputError,
@@ -87,15 +87,3 @@ def _settings(pairs):
         if not equals or not isinstance(settings[name], bool | int | float):
             raise InputError(f"--set wants NAME=VALUE with a number, got {pair}")
     return settings
-
-
-def as_dict(certificate) -> dict[str, Any]:
-    """A certificate as JSON."""
-    names = ("initial_error", "t0", "points", "law", "poor")
-    rows = ("times", "largest", "mean", "normalized", "log_mass", "radius")
-    return {
-        "manifold": str(certificate.manifold),
-        **{name: getattr(certificate, name) for name in names},
-        **{name: list(getattr(certificate, name)) for name in rows},
-        "bound": [certificate.bound(t) for t in certificate.times],
-    }
