@@ -15,8 +15,8 @@ PLACES = {
     "cli": (6, 1),
 }  # fmt: skip
 WORDS = {
-    "core": "arrays, checks,\nregistries", "store": "files", "training": "networks, the loop,\nruns",
-    "manifolds": "geometry", "heat": "kernels that\nare known", "data": "points at the door",
+    "core": "arrays, checks,\nregistries", "store": "files", "manifolds": "geometry",
+    "training": "networks, the loop,\nruns", "heat": "kernels that\nare known", "data": "points at the door",
     "solvers": "kernels that are\nsolved for", "models": "fits, samples,\nlikelihoods",
     "plots": "pictures", "experiments": "the paper's tables", "cli": "the command line",
 }  # fmt: skip
