@@ -16,8 +16,9 @@ PLACES = {
 }  # fmt: skip
 WORDS = {
     "core": "arrays, checks,\nregistries", "store": "files", "manifolds": "geometry",
-    "training": "networks, the loop,\nruns", "heat": "kernels that\nare known", "data": "points at the door",
-    "solvers": "kernels that are\nsolved for", "models": "fits, samples,\nlikelihoods",
+    "training": "networks, the loop,\nruns", "heat": "kernels that\nare known",
+    "data": "points at the door", "solvers": "kernels that are\nsolved for",
+    "models": "fits, samples,\nlikelihoods",
     "plots": "pictures", "experiments": "the paper's tables", "cli": "the command line",
 }  # fmt: skip
 SIZE = (1.5, 0.62)

@@ -110,7 +110,6 @@ def parsers(
 
 
 SEES = (
-    "_public",
     "core",
     "store",
     "training",
