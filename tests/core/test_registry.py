@@ -14,24 +14,44 @@ class Bird(Animal):
     legs = 2
 
 
+def growl():
+    """A voice."""
+
+
+def song():
+    """Another."""
+
+
 def test_the_nearest_class_answers_first():
     voices = Registry("voice")
-    voices.register(Animal)("growl")
-    voices.register(Bird, loud=True)("song")
-    assert voices.find(Bird()).made == "song"
+    voices.register(Animal)(growl)
+    voices.register(Bird, loud=True)(song)
+    assert voices.find(Bird()).made is song
     assert voices.find(Bird()).facts == {"loud": True}
-    assert [entry.made for entry in voices.all(Bird())] == ["song", "growl"]
-    assert voices.find(Animal()).made == "growl"
+    assert [entry.made for entry in voices.all(Bird())] == [song, growl]
+    assert voices.find(Animal()).made is growl
     assert voices.find(3) is None
 
 
 def test_conditions_hold_for_single_values():
     voices = Registry("voice")
-    voices.register(Animal, when=lambda animal: animal.legs == 2)("song")
-    voices.register(Animal)("growl")
-    assert voices.find(Animal()).made == "growl"
-    assert [entry.made for entry in voices.all(Bird())] == ["song", "growl"]
+    voices.register(Animal, when=lambda animal: animal.legs == 2)(song)
+    voices.register(Animal)(growl)
+    assert voices.find(Animal()).made is growl
+    assert [entry.made for entry in voices.all(Bird())] == [song, growl]
     assert [family for family, _ in voices.entries()] == [Animal, Animal]
+
+
+def test_a_second_entry_that_would_never_be_asked_is_refused():
+    voices = Registry("voice")
+    voices.register(Animal, when=lambda animal: animal.legs == 2)(song)
+    voices.register(Animal)(growl)
+    voices.register(Animal)(growl)  # a file that is run again
+    voices.register(Animal, name="loud")(song)
+    with pytest.raises(ValueError, match="Animal has its 'voice' already, .*growl"):
+        voices.register(Animal)(song)
+    with pytest.raises(ValueError, match="Animal has its 'loud' already"):
+        voices.register(Animal, name="loud")(growl)
 
 
 def test_a_decorator_returns_what_it_is_put_on():

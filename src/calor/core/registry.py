@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 T = TypeVar("T")
 
 
-def _always(value: Any) -> bool:
+def always(value: Any) -> bool:
+    """The condition of an entry that is meant for all values of its family."""
     return True
 
 
@@ -39,7 +40,7 @@ class Registry:
         self._entries: dict[type, list[Entry]] = {}
 
     def register(
-        self, family: type, *, when: Callable[[Any], bool] = _always, **facts: Any
+        self, family: type, *, when: Callable[[Any], bool] = always, **facts: Any
     ) -> Callable[[T], T]:
         """A decorator that registers what it is put on for values of a class.
 
@@ -50,7 +51,11 @@ class Registry:
         """
 
         def registered(made: T) -> T:
-            self._entries.setdefault(family, []).append(Entry(made, when, facts))
+            entries, name = self._entries.setdefault(family, []), facts.get("name")
+            for known in entries:
+                if known.when is always and known.facts.get("name") == name:
+                    _refuse_other(known.made, made, family, name or self.what)
+            entries.append(Entry(made, when, facts))
             return made
 
         return registered
@@ -68,3 +73,13 @@ class Registry:
         """All entries with their families, in the order they came."""
         for family, entries in self._entries.items():
             yield from ((family, entry) for entry in entries)
+
+
+def _refuse_other(known: Any, made: Any, family: type, what: str) -> None:
+    """What is there for all values of a class answers first: another would never be asked."""
+    whence, now = (f"{one.__module__}.{one.__qualname__}" for one in (known, made))
+    if whence != now:  # a file that is run again registers the same
+        raise ValueError(
+            f"{family.__name__} has its {what!r} already, {whence}; register for a subclass, or "
+            "under another name."
+        )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from ..core.registry import Registry
+from ..core.registry import Registry, always
 from ..core.types import Key
 from ..manifolds import AbstractManifold
 from .combined import combine, components
@@ -38,7 +38,7 @@ def method(
     family: type,
     name: str,
     *,
-    when: Callable[..., bool] = lambda manifold: True,
+    when: Callable[..., bool] = always,
     rank: int = 0,
     ready: Ready = lambda manifold, key: True,
 ) -> Callable[[T], T]:

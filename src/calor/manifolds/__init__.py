@@ -1,4 +1,7 @@
-"""The manifolds."""
+"""Geometry, for one point at a time: what a manifold is, those that calor knows, their names.
+
+Open `base` first: what one implements, and what follows from it.
+"""
 
 from .base import AbstractCompactManifold as AbstractCompactManifold
 from .base import AbstractManifold as AbstractManifold

@@ -37,7 +37,7 @@ class Diffusion(AbstractFlowModel):
     """A diffusion model; `calor.fit` makes it."""
 
     def methods(self) -> tuple[str, ...]:
-        return tuple(generate.METHODS)
+        return tuple(generate.STEPS)
 
     @door("score")
     def score(self, t: Scalar, x: Point, *, condition: Any = None) -> Tangent:
@@ -62,7 +62,7 @@ class Diffusion(AbstractFlowModel):
         return jnp.log(stop), jnp.log(jnp.asarray(self.t1, stop.dtype))
 
     def generator(self, method: str) -> eqx.Module:
-        return _Generate(self.bare(), generate.METHODS[method])
+        return _Generate(self.bare(), generate.STEPS[method])
 
 
 class _Generate(eqx.Module):

@@ -68,13 +68,15 @@ def corrected(
     return manifold.project_at(manifold.exp_at(x, length * score(after, x) + noise))
 
 
-METHODS: dict[str, Callable] = {"walk": walk, "flow": flow, "corrected": corrected}
+Step = Callable[[Field, AbstractManifold, Scalar, Scalar, Point, Key], Point]
+"""One step of a draw: from a score, at a time, to an earlier time."""
+STEPS: dict[str, Step] = {"walk": walk, "flow": flow, "corrected": corrected}
 
 
 def generate(
     score: Field,
     manifold: AbstractManifold,
-    method: Callable,
+    method: Step,
     times: Float[Array, " s"],
     stop: Scalar,
     x: Point,

@@ -1,6 +1,7 @@
 """Pictures of points, densities, kernels and models, with matplotlib.
 
-Every function returns a figure, and draws on `axes` if they are given.
+Every function returns a figure, and draws on `axes` if they are given.  Open `_sphere` first: each
+family of manifolds registers there how its points are drawn.
 """
 
 from collections.abc import Sequence

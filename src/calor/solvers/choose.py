@@ -52,8 +52,8 @@ def heat_kernel(
         manifold: any manifold of calor.
         method: `"exact"`, `"pinn"` (solved by a network: the kernel that ships with calor, or, with
             a key, one solved now), `"spectral"` (a `Submanifold` of up to three dimensions, solved
-            now), `"short-time"` (the most accurate short-time law), or `"auto"`: the first of
-            exact, shipped, solved now if there is a key, and short-time.  On a `Submanifold` the
+            now), `"short-time"` (the most accurate short-time law), or `"auto"`: exact if there is
+            such a kernel, else solved now if there is a key, else shipped, else short-time.  On a `Submanifold` the
             series, and if its certificate is not good, a network too: at every time what is best
             by certificate speaks, law, network or series.  On a `PointCloud` also `"bethe"`,
             `"sinkhorn"` and `"labelled"`: how permutations are summed, see `calor.matchings`.
