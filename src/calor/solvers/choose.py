@@ -53,10 +53,11 @@ def heat_kernel(
         method: `"exact"`, `"pinn"` (solved by a network: the kernel that ships with calor, or, with
             a key, one solved now), `"spectral"` (a `Submanifold` of up to three dimensions, solved
             now), `"short-time"` (the most accurate short-time law), or `"auto"`: exact if there is
-            such a kernel, else solved now if there is a key, else shipped, else short-time.  On a `Submanifold` the
-            series, and if its certificate is not good, a network too: at every time what is best
-            by certificate speaks, law, network or series.  On a `PointCloud` also `"bethe"`,
-            `"sinkhorn"` and `"labelled"`: how permutations are summed, see `calor.matchings`.
+            such a kernel, else solved now if there is a key, else shipped, else short-time.  On a
+            `Submanifold` the series, and if its certificate is not good, a network too: at every
+            time what is best by certificate speaks, law, network or series.  On a `PointCloud` also
+            `"bethe"`, `"sinkhorn"` and `"labelled"`: how permutations are summed, see
+            `calor.matchings`.
         key: a random key; it asks for solving now, which takes minutes.
         cache: a folder for solved kernels of a `Submanifold`, so that the second call is instant;
             by default the one that CALOR_CACHE names, or `~/.cache/calor`.
