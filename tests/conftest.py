@@ -1,7 +1,9 @@
 """Fixtures shared by the tests: both precisions, compiled code, a training that is interrupted."""
 
+import ctypes
 import gc
 import os
+import sys
 from pathlib import Path
 
 import jax
@@ -130,6 +132,8 @@ def forget_compiled_code():
     yield
     jax.clear_caches()
     gc.collect()
+    if sys.platform == "linux":  # glibc keeps what is freed in between
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 @pytest.fixture(params=["float32", "float64"])

@@ -3,9 +3,9 @@
 Exit codes: 0 done, 2 bad usage or input, 130 interrupted; 1 is a defect of calor itself.  Messages
 are one line on stderr, with a stack trace only if `--debug` asks for it.
 
-Open `fit` first.  Every command has a file with its name: `describe` tells the parser what it takes and what to run.
-Only the file of the command that is called is opened, and JAX and matplotlib are imported when it
-needs them, so `calor --help` does not wait.
+Open `fit` first.  Every command has a file with its name: `describe` tells the parser what it takes
+and what to run.  Only the file of the command that is called is opened, and JAX and matplotlib are
+imported when it needs them, so `calor --help` does not wait.
 """
 
 import argparse
