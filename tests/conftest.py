@@ -3,7 +3,6 @@
 import ctypes
 import gc
 import os
-import sys
 from pathlib import Path
 
 import jax
@@ -126,14 +125,18 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forget_compiled_code():
-    """Let go of compiled code after each file: a worker would grow to several gigabytes."""
-    yield
-    jax.clear_caches()
-    gc.collect()
-    if sys.platform == "linux":  # glibc keeps what is freed in between
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
+# A worker lets go of compiled code when it has grown to so many bytes.
+MOST = 1.2e9
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Let go of compiled code, which would otherwise grow to several gigabytes."""
+    statm = Path("/proc/self/statm")
+    if statm.exists() and int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST:
+        jax.clear_caches()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # glibc keeps what is freed in between
 
 
 @pytest.fixture(params=["float32", "float64"])
