@@ -18,6 +18,9 @@ from ._shared import (
     writable,
 )
 
+if TYPE_CHECKING:
+    from ..heat.certificate import Certificate
+
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
@@ -89,7 +92,7 @@ def _settings(pairs):
     return settings
 
 
-def as_dict(certificate) -> dict[str, Any]:
+def as_dict(certificate: "Certificate") -> dict[str, Any]:
     """A certificate as JSON."""
     names = ("initial_error", "t0", "points", "law", "poor")
     rows = ("times", "largest", "mean", "normalized", "log_mass", "radius")

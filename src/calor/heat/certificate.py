@@ -159,7 +159,7 @@ class Certificate(eqx.Module):
             lines += ["", f"Poor: {self.poor}."]
         return "\n".join(lines)
 
-    def plot(self, axes=None):
+    def plot(self, axes: Any = None) -> Any:
         """Draw residual, estimate and bound against time; returns the matplotlib figure."""
         from ..plots import certificate
 

@@ -17,6 +17,7 @@ t' moves a point x by a geodesic:
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -68,13 +69,13 @@ def corrected(
     return manifold.project_at(manifold.exp_at(x, length * score(after, x) + noise))
 
 
-METHODS: dict[str, Callable] = {"walk": walk, "flow": flow, "corrected": corrected}
+METHODS: dict[str, Callable[..., Any]] = {"walk": walk, "flow": flow, "corrected": corrected}
 
 
 def generate(
     score: Field,
     manifold: AbstractManifold,
-    method: Callable,
+    method: Callable[..., Any],
     times: Float[Array, " s"],
     stop: Scalar,
     x: Point,
