@@ -161,7 +161,7 @@ def linear_solve(linear: Callable[[Any], Any], right: Any) -> Any:
 
 def volume_from_pairs(
     blocks: Any, squared_distance: Callable[[Array, Array], Array], dim: int
-) -> Any:
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Volume from uniform points, given in several blocks, and its standard error.
 
     The fraction of pairs closer than rho is omega_d rho^d / volume (1 + O(rho^2)); it is counted

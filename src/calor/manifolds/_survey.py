@@ -22,7 +22,7 @@ ANCHORS = 32
 
 def check_output(
     function: Any, name: str, n: int, accept: Callable[..., Any], described: str
-) -> Any:
+) -> tuple[int, ...]:
     """The shape of what a function of a point of R^n returns; errors if it is no such function."""
     if not callable(function):
         raise ValueError(f"Submanifold: {name} must be a function of a point, got {function!r}.")
@@ -79,7 +79,9 @@ def check_around(around: Any, n: int) -> np.ndarray:
     return points
 
 
-def survey(manifold: Any, tolerance: float, around: Any) -> Any:
+def survey(
+    manifold: Any, tolerance: float, around: Any
+) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...], float, int]:
     """Find some points of a `Submanifold`, and measure it and its equations there.
 
     Args:
