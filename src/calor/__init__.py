@@ -6,7 +6,7 @@ command line can print its help, and a shell complete a word, without waiting fo
 
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ._public import *
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     """Find a module, or a public name, at its first use."""
     if not name.startswith("__"):
         if importlib.util.find_spec(f"{__name__}.{name}") is not None:

@@ -8,11 +8,11 @@ import numpy as np
 try:
     from sklearn.base import BaseEstimator, DensityMixin
     from sklearn.utils.validation import check_is_fitted
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         "calor.sklearn needs scikit-learn, which is not installed; run: "
         "pip install 'calor[sklearn]'"
-    ) from error
+    ) from _error
 
 from .heat.kernel import AbstractHeatKernel
 from .manifolds import AbstractManifold

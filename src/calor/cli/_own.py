@@ -10,7 +10,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._shared import InputError, readable
 
@@ -58,7 +58,7 @@ def manifold_from(text: str) -> "AbstractManifold":
     return found
 
 
-def load(path: Path, text: str | None):
+def load(path: Path, text: str | None) -> Any:
     """The kernel or the model in a file, after the user's file has defined what it is made of."""
     from .._public import load as open_file  # with all that a file may hold
 

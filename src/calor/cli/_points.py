@@ -35,7 +35,7 @@ def check_points(path: Path, condition: str | None, groups: str | None = None) -
             check_ending(readable(Path(name)), TABLES, option)
 
 
-def read(options: argparse.Namespace, path: Path, manifold, labels: bool) -> tuple[Any, ...]:
+def read(options: argparse.Namespace, path: Path, manifold: Any, labels: bool) -> tuple[Any, ...]:
     """Points that are not checked yet, how their rows are named in errors, and their condition."""
     from ..data import tables
 

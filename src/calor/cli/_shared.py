@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,7 +41,7 @@ _interrupted = False
 
 
 @contextlib.contextmanager
-def interrupts():
+def interrupts() -> Iterator[None]:
     """Remember Ctrl-C: the exception it raises is lost if it hits a callback inside a library."""
     global _interrupted
     _interrupted = False
@@ -62,14 +62,14 @@ def interrupts():
         signal.signal(signal.SIGINT, before)
 
 
-def stop_if_interrupted():
+def stop_if_interrupted() -> None:
     """Stop here if Ctrl-C was pressed."""
     if _interrupted:
         raise Interrupted
 
 
 @contextlib.contextmanager
-def input_errors():
+def input_errors() -> Iterator[None]:
     """Errors of the library about its arguments are errors of the user's input here."""
     try:
         yield
@@ -163,7 +163,7 @@ def unfinished(out: Path, resume: bool) -> Path:
 
 
 @contextlib.contextmanager
-def keeping(partial: Path):
+def keeping(partial: Path) -> Iterator[None]:
     """Say where an interrupted run is kept."""
     try:
         yield
@@ -183,7 +183,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def progress():
+def progress() -> Iterator[Callable[[str], None]]:
     """A function that says what is being done, on a terminal only."""
     if not sys.stderr.isatty():
         yield lambda message: stop_if_interrupted()

@@ -1,11 +1,13 @@
 """The progress bar of long work: on a terminal only, unless it is asked for."""
 
+from typing import Any
+
 from tqdm import tqdm
 
 
 def bar(
     total: int, title: str, *, initial: int = 0, unit: str = "step", progress: bool | None = None
-) -> tqdm:
+) -> "tqdm[Any]":
     """A progress bar, a context manager that disappears at the end.
 
     Args:

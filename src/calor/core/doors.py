@@ -5,7 +5,7 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,6 +53,6 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(f"{name}: {message}" if name else message, category, stacklevel=level)
 
 
-def _is_ours(names: dict) -> bool:
+def _is_ours(names: dict[str, Any]) -> bool:
     """Whether a frame is one of calor, or of what calls its methods."""
     return str(names.get("__name__", "")).partition(".")[0] in ("calor", "equinox")

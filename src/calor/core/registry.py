@@ -6,7 +6,7 @@ order whose condition holds.  So nothing outside a family's own file needs to kn
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -25,6 +25,16 @@ class Entry(NamedTuple):
     """For which values of the family it is meant."""
     facts: dict[str, Any]
     """What else was said of it."""
+
+
+class Register(Protocol):
+    """The method `register` of a registry."""
+
+    def __call__(
+        self, family: type, *, when: Callable[[Any], bool] = always, **facts: Any
+    ) -> Callable[[T], T]:
+        """A decorator that registers what it is put on for values of a class."""
+        ...
 
 
 class Registry:

@@ -152,12 +152,14 @@ class RotationMixture:
     def __init__(self, components: int, seed: int):
         """Draw the components."""
         key_mean, key_precision = jr.split(jr.key(seed))
-        self.manifold = SO3()
-        self.means = jax.vmap(self.manifold.random_point)(jr.split(key_mean, components))
+        self.manifold: SO3 = SO3()
+        self.means: Float[Array, "k 3 3"] = jax.vmap(self.manifold.random_point)(
+            jr.split(key_mean, components)
+        )
         # The precision is that of the Frobenius norm of the logarithm of a rotation matrix, sqrt(2)
         # times the angle; calor's distance is half the angle.
         precisions = jr.gamma(key_precision, 100.0, (components,))
-        self.scales = 0.5 / jnp.sqrt(2 * precisions)
+        self.scales: Float[Array, " k"] = 0.5 / jnp.sqrt(2 * precisions)
 
     def sample(self, n: int, *, key: Key) -> Float[Array, "n 4"]:
         """Draw rotations."""

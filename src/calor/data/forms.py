@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from ..core.registry import Registry
+from ..core.registry import Register, Registry
 from ..manifolds import AbstractManifold
 
 FORMS = Registry("form")
-form = FORMS.register
+form: Register = FORMS.register
 """Register a function from a manifold to its `Form` for a class of manifolds."""
 
 NameRow = Callable[[int], str]
@@ -34,7 +34,8 @@ class BadRow(ValueError):
 
     def __init__(self, row: int, reason: str, message: str = ""):
         super().__init__(message or f"row {row}: {reason}")
-        self.row, self.reason = row, reason
+        self.row: int = row
+        self.reason: str = reason
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def _chemistry():
     return Chem
 
 
-def measure(molecules: Sequence[Molecule], known: Collection[str] | None = None) -> dict:
+def measure(molecules: Sequence[Molecule], known: Collection[str] | None = None) -> dict[str, Any]:
     """The measures of EDM, as fractions.
 
     Args:

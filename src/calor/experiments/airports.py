@@ -108,7 +108,7 @@ def run(
     for number, (name, method) in enumerate(_METHODS.items(), start=2):
         progress(f"{number}/6  fitting and scoring: {name}")
         chosen = {"network": budget.network, "training": budget.training}
-        given: dict = {"key": jr.key(0), "validation": held, "trained": chosen}
+        given: dict[str, Any] = {"key": jr.key(0), "validation": held, "trained": chosen}
         models[name], seconds = fit_points(method, Sphere(2), train, **given)
         values = np.asarray(models[name].log_prob(test), float)
         error = float(values.std(ddof=1) / np.sqrt(len(values)))

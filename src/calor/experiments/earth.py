@@ -9,6 +9,7 @@ that its likelihood mostly rewards remembering; `volcano (unique)` has each plac
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -72,7 +73,7 @@ def load(name: str) -> np.ndarray:
     return datasets.earth(name)
 
 
-def _once(job: Job[Choices]) -> dict:
+def _once(job: Job[Choices]) -> dict[str, Any]:
     train, held, test = datasets.split(load(job.name), job.seed)
     task, effort = TASKS[job.name], job.choices.effort
     steps = max(10, round(effort * task.steps))
@@ -120,7 +121,7 @@ def _draw(model: Diffusion, train: np.ndarray, job: Job[Choices]) -> None:
     )
 
 
-def _draw_training(report: dict, settings: Settings[Choices], out: Path) -> None:
+def _draw_training(report: dict[str, Any], settings: Settings[Choices], out: Path) -> None:
     """Held out log-likelihood against the time of training, on the first split."""
     for name in settings.names:
         results = report["results"][name]

@@ -13,6 +13,7 @@ that show what this does.
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax.random as jr
 import numpy as np
@@ -93,7 +94,7 @@ def _data(name: str, most: int | None) -> tuple[tuple[np.ndarray, ...], list[np.
     return loaded, folds(name, loaded[2])
 
 
-def _once(job: Job[Choices]) -> dict:
+def _once(job: Job[Choices]) -> dict[str, Any]:
     (matrices, labels, groups), parts = _data(job.name, job.choices.most)
     test = parts[job.seed]
     train = np.setdiff1d(np.arange(len(matrices)), test)
@@ -128,7 +129,7 @@ def draws(
         return rivals.first_guess(labels, matrices, labels, 1, seed, groups)[:, 0]
     if method == _GAUSS:
         return rivals.gaussian_by_class(matrices, labels, seed)
-    choices: dict = {"condition": labels, "progress": False, "key": jr.key(seed)}
+    choices: dict[str, Any] = {"condition": labels, "progress": False, "key": jr.key(seed)}
     choices |= {"training": job.choices.training, "network": job.choices.network}
     if method not in (_CALOR_ROWS, _FLOW_ROWS):
         choices["groups"] = groups
@@ -187,7 +188,7 @@ def _draw(
         save_figure(job.out / f"eeg-{job.name.replace(' ', '-')}-{title}.png", draw)
 
 
-def _table(report: dict) -> str:
+def _table(report: dict[str, Any]) -> str:
     """One table for each data set."""
     header = ["", "α-precision", "β-recall", "Q-F1", "AUC", "F1", "s"]
     parts = []

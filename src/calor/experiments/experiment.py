@@ -29,7 +29,7 @@ def hardware() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, jax {jax.__version__}"
 
 
-def write_json(path: Path, report: dict) -> None:
+def write_json(path: Path, report: dict[str, Any]) -> None:
     """Write a report, whole or not at all."""
     with replacing(path) as file:
         file.write(json.dumps(report, indent=1).encode())
@@ -67,7 +67,7 @@ class Job(NamedTuple, Generic[C]):
     """A folder for figures."""
 
 
-def _nothing(report: dict, settings: Settings[Any], out: Path) -> None:
+def _nothing(report: dict[str, Any], settings: Settings[Any], out: Path) -> None:
     pass
 
 
@@ -91,9 +91,9 @@ class Experiment(Generic[C]):
     """The rows of its table."""
     budgets: Mapping[str, Budget[C]]
     """By the names `quick`, `default` and `full`."""
-    once: Callable[[Job[C]], dict]
+    once: Callable[[Job[C]], dict[str, Any]]
     """Runs one job and returns its result."""
-    table: Callable[[dict], str]
+    table: Callable[[dict[str, Any]], str]
     """The results as Markdown."""
     kind: str = "data sets"
     """What the names are names of."""
@@ -103,9 +103,9 @@ class Experiment(Generic[C]):
     """Methods that run on some data sets only, unless methods are asked for."""
     folds: Callable[[str, C], int] | None = None
     """How many folds a data set has; without it there are as many splits as one likes."""
-    identity: Callable[[Any], dict] = dataclasses.asdict
+    identity: Callable[[Any], dict[str, Any]] = dataclasses.asdict
     """What results depend on; those of other settings are not overwritten."""
-    finish: Callable[[dict, Settings[C], Path], None] = _nothing
+    finish: Callable[[dict[str, Any], Settings[C], Path], None] = _nothing
     """Adds to the report, and draws what is about all of it."""
 
     def of(self, budget: str, only: Sequence[str] | None, seeds: int | None) -> Settings[C]:
@@ -140,7 +140,7 @@ class Experiment(Generic[C]):
             jobs += [Job(name, seed, method, settings.choices, out) for seed, method in pairs]
         return jobs
 
-    def run(self, settings: Settings[C], out: Path, progress: bool | None = None) -> dict:
+    def run(self, settings: Settings[C], out: Path, progress: bool | None = None) -> dict[str, Any]:
         """Run job by job; results go to `out` as JSON and figures.
 
         A run that was interrupted goes on: what is in `out` already is not computed again.
@@ -203,13 +203,13 @@ def summary(values: Sequence[float]) -> str:
     return f"{mean} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}"
 
 
-def results_of(report: dict, name: str, method: str) -> list[dict]:
+def results_of(report: dict[str, Any], name: str, method: str) -> list[dict[str, Any]]:
     """The results of a method on a data set, of all seeds."""
     return list(report["results"].get(name, {}).get(method, {}).values())
 
 
 def likelihoods(
-    report: dict,
+    report: dict[str, Any],
     titles: Mapping[str, str],
     methods: Sequence[str],
     published: Mapping[str, Mapping[str, float]],
@@ -232,7 +232,7 @@ def likelihoods(
 
 
 def measured(
-    report: dict,
+    report: dict[str, Any],
     names: Sequence[str],
     methods: Sequence[str],
     column: str,

@@ -9,6 +9,7 @@ for a CPU: molecules of up to twelve atoms and a small network; `full` is the pa
 import dataclasses
 import functools
 from pathlib import Path
+from typing import Any
 
 import jax.random as jr
 import numpy as np
@@ -50,14 +51,14 @@ class Choices:
 
 
 @functools.cache
-def _data(largest: int) -> tuple[list, list, set[str]]:
+def _data(largest: int) -> tuple[list[Any], list[Any], set[str]]:
     """Molecules to train on and to validate with, and how the former are written."""
     data = qm9.load()
     train, held = (data.molecules(data.chosen(part, largest)) for part in ("train", "validation"))
     return train, held, {text for text in map(molecules.smiles, train) if text is not None}
 
 
-def _once(job: Job[Choices]) -> dict:
+def _once(job: Job[Choices]) -> dict[str, Any]:
     choices = job.choices
     train, held, known = _data(choices.largest)
     manifold = molecules.molecule_space(choices.largest)
@@ -91,12 +92,12 @@ def _once(job: Job[Choices]) -> dict:
     }
 
 
-def _finish(report: dict, settings: Settings[Choices], out: Path) -> None:
+def _finish(report: dict[str, Any], settings: Settings[Choices], out: Path) -> None:
     train, held, _ = _data(settings.choices.largest)
     report["data"] = {"training molecules": len(train), "held out": len(held)}
 
 
-def _table(report: dict) -> str:
+def _table(report: dict[str, Any]) -> str:
     """Per cent, published figures first."""
     rows = []
     for source, figures in PUBLISHED.items():

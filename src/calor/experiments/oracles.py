@@ -18,6 +18,7 @@ the latter by a complex step, d/dr log p = Im log p(r + ih) / h, which has no ca
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ _STEP = 1e-100
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(400)
 _NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2  # on [0, 1]
 
-Array = np.typing.NDArray
+Array = np.typing.NDArray[Any]
 Radial = Callable[[Array, Array], Array]
 
 

@@ -7,6 +7,7 @@ sorted radii and sorted distances, beside that of two sets of real ones.
 """
 
 import dataclasses
+from typing import Any
 
 import jax.random as jr
 import numpy as np
@@ -65,7 +66,7 @@ def energy_distance(first: np.ndarray, second: np.ndarray) -> float:
     return float(2 * between - mean(first, first, True) - mean(second, second, True))
 
 
-def _once(job: Job[Choices]) -> dict:
+def _once(job: Job[Choices]) -> dict[str, Any]:
     n, choices = int(job.name), job.choices
     rng = np.random.default_rng([n, job.seed])
     train, test = ginibre(rng, choices.points, n), ginibre(rng, choices.samples, n)
@@ -94,7 +95,7 @@ def _cell(values: list[float]) -> str:
     return f"{np.mean(thousands):.2f} ({', '.join(f'{value:.2f}' for value in thousands)})"
 
 
-def _table(report: dict) -> str:
+def _table(report: dict[str, Any]) -> str:
     """A thousand times the energy distances."""
     names = list(report["results"])
     rows = measured(report, names, METHODS, "energy_distance", _cell)

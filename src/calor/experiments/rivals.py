@@ -25,7 +25,7 @@ class LogEuclidean:
             mean = np.asarray(frechet_mean(SPD(n), jnp.asarray(matrices, jnp.float64)))
         self._root = metrics.matrix_function(mean, np.sqrt)
         self._inverse = np.linalg.inv(self._root)
-        self.size = n * (n + 1) // 2
+        self.size: int = n * (n + 1) // 2
 
     def inside(self, matrices: Array) -> Array:
         """Vectors of matrices."""
@@ -145,7 +145,7 @@ class Triangle:
     def __init__(self, matrices: Array):
         """Remember the size."""
         self._n = matrices.shape[1]
-        self.size = self._n * (self._n + 1) // 2
+        self.size: int = self._n * (self._n + 1) // 2
 
     def inside(self, matrices: Array) -> Array:
         """Vectors of matrices."""
@@ -166,7 +166,8 @@ class Standardized:
 
     def __init__(self, chart: LogEuclidean | Triangle, matrices: Array):
         """Find the mean and the spread of each coordinate."""
-        self._chart, self.size = chart, chart.size
+        self._chart = chart
+        self.size: int = chart.size
         rows = chart.inside(matrices)
         self._mean, self._spread = rows.mean(axis=0), rows.std(axis=0) + 1e-12
 

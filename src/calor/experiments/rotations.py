@@ -38,7 +38,7 @@ class Choices:
     """Noise of this time widens the components by two per cent."""
 
 
-def _once(job: Job[Choices]) -> dict:
+def _once(job: Job[Choices]) -> dict[str, Any]:
     choices, seed = job.choices, job.seed
     mixture = RotationMixture(int(job.name), seed)
     key_train, key_held, key_test, key_fit = jr.split(jr.key(1000 + seed), 4)

@@ -8,6 +8,7 @@ energy score of the law and the coverage of its regions of 90 %.
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 import jax.random as jr
 import numpy as np
@@ -65,7 +66,7 @@ def folds(name: str, count: int) -> list[np.ndarray]:
     return np.array_split(order, FOLDS)
 
 
-def _once(job: Job[Choices]) -> dict:
+def _once(job: Job[Choices]) -> dict[str, Any]:
     predictors, matrices = datasets.taxi()
     test = folds(job.name, len(matrices))[job.seed]
     train = np.setdiff1d(np.arange(len(matrices)), test)
@@ -102,7 +103,11 @@ def _draws(
         return rivals.extra_trees(predictors, matrices, asked, DRAWS, seed)
     if method == _GUESS:
         return rivals.first_guess(predictors, matrices, asked, DRAWS, seed), None
-    choices: dict = {"training": settings.training, "progress": False, "key": jr.key(seed)}
+    choices: dict[str, Any] = {
+        "training": settings.training,
+        "progress": False,
+        "key": jr.key(seed),
+    }
     choices |= {"condition": predictors, "network": settings.network}
     rows, key = np.repeat(asked, DRAWS, axis=0), jr.key(1000 + seed)
     if method in (_FLOW, _SPDNET):
@@ -127,7 +132,7 @@ def _draws(
     return np.asarray(drawn, float).reshape(len(asked), DRAWS, *matrices.shape[1:]), None
 
 
-def _table(report: dict) -> str:
+def _table(report: dict[str, Any]) -> str:
     """One table for each kind of folds, published figures first."""
     header = ["", "mean of 20", "quartiles", "one draw", "quartiles"]
     header += ["affine", "energy", "90 %", "s"]
@@ -144,7 +149,7 @@ def _table(report: dict) -> str:
     return "\n\n".join(parts)
 
 
-def _cells(runs: list[dict]) -> list[str]:
+def _cells(runs: list[dict[str, Any]]) -> list[str]:
     pooled = {
         key: np.concatenate([run[key] for run in runs])
         for key in ("one", "mean", "affine", "energy")

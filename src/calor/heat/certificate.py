@@ -19,13 +19,17 @@ The law along shot geodesics is measured in the same way, as a solution that is 
 """
 
 import dataclasses
-from typing import Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import equinox as eqx
 import numpy as np
 
 from ..manifolds import AbstractManifold
 from ..store.stored import stored
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Half of the points of a certificate are Brownian motion at time t, half at this multiple of t.
 FURTHER = 1.5
@@ -159,7 +163,7 @@ class Certificate(eqx.Module):
             lines += ["", f"Poor: {self.poor}."]
         return "\n".join(lines)
 
-    def plot(self, axes=None):
+    def plot(self, axes: "Axes | None" = None) -> "Figure":
         """Draw residual, estimate and bound against time; returns the matplotlib figure."""
         from ..plots import certificate
 

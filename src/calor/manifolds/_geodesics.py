@@ -4,15 +4,20 @@ Each function treats one point and knows nothing of manifolds beyond the functio
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
 
 from ..core.numerics import safe_norm
 
 
-def runge_kutta(acceleration, x, v, steps):
+def runge_kutta(
+    acceleration: Callable[[Array, Array], Array], x: Array, v: Array, steps: int
+) -> tuple[Array, Array]:
     """Place and velocity of x'' = acceleration(x, x') at time one, by the classical method."""
 
     def stage(state, weights):
@@ -33,7 +38,7 @@ def runge_kutta(acceleration, x, v, steps):
     return jax.lax.scan(step, (x, v), length=steps)[0]
 
 
-def complement(rows):
+def complement(rows: Float[Array, "m N"]) -> Float[Array, "N d"]:
     """An orthonormal basis (columns) of the vectors orthogonal to all rows, by reflections."""
     count, size = rows.shape
     q = jnp.eye(size, dtype=rows.dtype)
@@ -46,7 +51,7 @@ def complement(rows):
     return q[:, count:]
 
 
-def newton_point(equations, start):
+def newton_point(equations: Callable[[Array], Array], start: Array) -> tuple[Array, Array]:
     """A zero of the equations near `start`, not the closest one, and the distance left to it."""
 
     def step(_, y):
@@ -56,7 +61,9 @@ def newton_point(equations, start):
     return y, newton_distance(equations, y)
 
 
-def closest_point(equations, x, start, scale):
+def closest_point(
+    equations: Callable[[Array], Array], x: Array, start: Array, scale: Any
+) -> tuple[Array, Array]:
     """The zero of the equations closest to x, and the multipliers there, by Newton's method.
 
     One step goes to the zero set of the linearized equations, and along it by Newton's rule for
@@ -91,7 +98,7 @@ def closest_point(equations, x, start, scale):
     return y, jnp.linalg.pinv(jax.jacrev(equations)(y)).T @ (x - y)
 
 
-def newton_distance(equations, x):
+def newton_distance(equations: Callable[[Array], Array], x: Array) -> Float[Array, ""]:
     """Length of the Newton step to the zero set: the distance to it, to first order."""
     left, sizes, _ = jnp.linalg.svd(jax.jacrev(equations)(x), full_matrices=False)
     # Where the Jacobian is singular a point with f != 0 is far away, but not infinitely far.
@@ -99,7 +106,7 @@ def newton_distance(equations, x):
     return jnp.linalg.norm(newton)  # not the safe norm, which would call NaN zero
 
 
-def least_squares(function, starts, scale):
+def least_squares(function: Callable[[Array], Array], starts: Array, scale: Any) -> Array:
     """A zero of the function, or a minimum of its square, by the Levenberg-Marquardt method.
 
     The starts are tried one after the other until one leads to a zero.  `scale` is a length whose
@@ -145,14 +152,16 @@ def least_squares(function, starts, scale):
     return jax.lax.scan(attempt, best, starts)[0][0]
 
 
-def linear_solve(linear, right):
+def linear_solve(linear: Callable[[Any], Any], right: Any) -> Any:
     """Solve linear(z) = right for a linear function of a small tree of arrays."""
     flat, unravel = ravel_pytree(right)
     columns = jax.vmap(lambda e: ravel_pytree(linear(unravel(e)))[0], out_axes=1)
     return unravel(jnp.linalg.solve(columns(jnp.eye(flat.size, dtype=flat.dtype)), flat))
 
 
-def volume_from_pairs(blocks, squared_distance, dim):
+def volume_from_pairs(
+    blocks: Any, squared_distance: Callable[[Array, Array], Array], dim: int
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Volume from uniform points, given in several blocks, and its standard error.
 
     The fraction of pairs closer than rho is omega_d rho^d / volume (1 + O(rho^2)); it is counted

@@ -4,6 +4,9 @@ What was wrong, what was seen, what to do: the functions here are handed to us b
 their values are known only at points that we have to find first.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -17,7 +20,9 @@ RANK_TOLERANCE = 1e-3
 ANCHORS = 32
 
 
-def check_output(function, name, n, accept, described):
+def check_output(
+    function: Any, name: str, n: int, accept: Callable[..., Any], described: str
+) -> tuple[int, ...]:
     """The shape of what a function of a point of R^n returns; errors if it is no such function."""
     if not callable(function):
         raise ValueError(f"Submanifold: {name} must be a function of a point, got {function!r}.")
@@ -35,7 +40,7 @@ def check_output(function, name, n, accept, described):
     return output.shape
 
 
-def check_regular(owner, name, x, jacobian, metric):
+def check_regular(owner: str, name: str, x: Any, jacobian: Any, metric: Any) -> None:
     """Raise an error if the Jacobian of the constraint or the metric is degenerate at x."""
     jacobian, metric = np.asarray(jacobian), np.asarray(metric)
     smallest = 0.0
@@ -61,7 +66,7 @@ def check_regular(owner, name, x, jacobian, metric):
         )
 
 
-def check_around(around, n):
+def check_around(around: Any, n: int) -> np.ndarray:
     """The points around which a manifold is looked at, as an array; errors if they are none."""
     points = np.asarray(around, np.float32)
     if points.ndim != 2 or points.shape[1] != n or len(points) < 2:
@@ -74,7 +79,9 @@ def check_around(around, n):
     return points
 
 
-def survey(manifold, tolerance, around):
+def survey(
+    manifold: Any, tolerance: float, around: Any
+) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...], float, int]:
     """Find some points of a `Submanifold`, and measure it and its equations there.
 
     Args:
@@ -140,7 +147,7 @@ def _find(manifold, tolerance, starts):
     return anchors
 
 
-def check_symmetries(manifold, symmetries):
+def check_symmetries(manifold: Any, symmetries: Any) -> None:
     """Raise an error unless a function draws isometries of a `Submanifold`."""
 
     def move(key, x):

@@ -276,6 +276,7 @@ class AbstractManifold(eqx.Module):
         return x
 
     def check_shape(self, x: object, name: str) -> Array:
+        """`x` as an array of real numbers; an error says so if it has another shape."""
         return real_array(x, name, self.shape, str(self))
 
     def __str__(self) -> str:

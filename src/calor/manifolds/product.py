@@ -1,6 +1,7 @@
 """Products of manifolds: a point is the concatenation of the flattened points of the factors."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -72,7 +73,7 @@ class Product(AbstractManifold):
             manifold.check_point(part, f"{name} (factor {number})")
         return x
 
-    def _each(self, method: str, *arrays: Point) -> list:
+    def _each(self, method: str, *arrays: Point) -> list[Any]:
         factors = zip(*(self._split(array) for array in arrays), strict=True)
         return [
             getattr(manifold, method)(*parts)

@@ -51,10 +51,10 @@ class Submanifold(AbstractCompactManifold):
     that the straight line between the points leads to; between far points it may not be shortest.
     """
 
-    constraint: Callable | None = eqx.field(static=True)
-    metric: Callable | None = eqx.field(static=True)
+    constraint: Callable[..., Any] | None = eqx.field(static=True)
+    metric: Callable[..., Any] | None = eqx.field(static=True)
     steps: int = eqx.field(static=True)
-    symmetries: Callable | None = eqx.field(static=True)
+    symmetries: Callable[..., Any] | None = eqx.field(static=True)
     closed: bool = eqx.field(static=True)
     """Whether it is taken to be compact."""
     dim: int = eqx.field(static=True)
@@ -127,7 +127,7 @@ class Submanifold(AbstractCompactManifold):
 
     # Equations, projector, geodesic equation.
 
-    def equations(self, x):
+    def equations(self, x: Point) -> Float[Array, " m"]:
         """The values f(x), each divided by the usual length of its gradient."""
         if self.constraint is None:
             return jnp.zeros(0, x.dtype)
@@ -147,7 +147,7 @@ class Submanifold(AbstractCompactManifold):
         raised = self._raise(x, jacobian.T)
         return raised @ solve_positive(jacobian @ raised, values)
 
-    def ambient_acceleration_at(self, x, v):
+    def ambient_acceleration_at(self, x: Point, v: Tangent) -> Float[Array, " N"]:
         """-Gamma(v, v), as if there were no constraint."""
         if self.metric is None:
             return jnp.zeros_like(x)
@@ -155,7 +155,7 @@ class Submanifold(AbstractCompactManifold):
         slope = jax.grad(lambda y: self.inner_at(y, v, v))(x)
         return -self._raise(x, change @ v - slope / 2)
 
-    def acceleration_at(self, x, v):
+    def acceleration_at(self, x: Point, v: Tangent) -> Float[Array, " N"]:
         """The second derivative a(x, v) of the geodesic through x with velocity v."""
         acceleration = self.ambient_acceleration_at(x, v)
         if self.constraint is None:
@@ -171,7 +171,8 @@ class Submanifold(AbstractCompactManifold):
         """The matrix P(x) of the orthogonal projection to the tangent space at x."""
         return self.projector_at(self.check_point(x))
 
-    def projector_at(self, x):
+    def projector_at(self, x: Point) -> Float[Array, "N N"]:
+        """`projector` of a point that is not checked."""
         identity = jnp.eye(x.size, dtype=x.dtype)
         if self.constraint is None:
             return identity
@@ -218,7 +219,8 @@ class Submanifold(AbstractCompactManifold):
             hessians = hessians - jnp.tensordot(jacobian, symbols, axes=1)
         return total + _curvature.bending(hessians, jacobian @ self._raise(x, jacobian.T), inverse)
 
-    def metric_at(self, x):
+    def metric_at(self, x: Point) -> Float[Array, "N N"]:
+        """The matrix g(x) of the metric of the ambient space."""
         return jnp.eye(x.size, dtype=x.dtype) if self.metric is None else self.metric(x)
 
     def inner_at(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
@@ -241,7 +243,8 @@ class Submanifold(AbstractCompactManifold):
     def exp_at(self, x: Point, v: Tangent) -> Point:
         return self.flow(x, v, self.steps)
 
-    def flow(self, x, v, steps):
+    def flow(self, x: Point, v: Tangent, steps: int) -> Point:
+        """The end of the geodesic from x with velocity v, in so many steps of Runge-Kutta."""
         x, _ = _solvers.runge_kutta(self.acceleration_at, x, self.tangent_at(x, v), steps)
         if self.constraint is not None:
             for _ in range(2):  # so close to the manifold that Newton steps are projections
@@ -270,7 +273,8 @@ class Submanifold(AbstractCompactManifold):
         return self.shoot_at(self.check_point(x), self.check_point(y, "y"))
 
     @eqx.filter_jit
-    def shoot_at(self, x, y):
+    def shoot_at(self, x: Point, y: Point) -> tuple[Tangent, Scalar]:
+        """`shoot` of points that are not checked."""
         # Any bases of the two tangent spaces will do; `exp_at` projects its velocity anyway.
         basis, end_basis = map(jax.lax.stop_gradient, (self._columns(x), self._columns(y)))
         miss = lambda coordinates: self.exp_at(x, basis @ coordinates) - y
@@ -432,7 +436,7 @@ class Submanifold(AbstractCompactManifold):
         """Its name, and values of its functions."""
         return {"manifold": str(self), "equations": self.probe()}
 
-    def probe(self) -> dict:
+    def probe(self) -> dict[str, Any]:
         """Values of constraint and metric at some points, as JSON: they tell manifolds apart."""
         places = np.random.default_rng(0).normal(size=(8, *self.shape)).astype(np.float32)
         values = {}
@@ -461,7 +465,8 @@ class Submanifold(AbstractCompactManifold):
     def _inspect(self, x):
         return self.offset_at(x), self.matrices_at(x)
 
-    def matrices_at(self, x):
+    def matrices_at(self, x: Point) -> tuple[Float[Array, "m N"], Float[Array, "N N"]]:
+        """The Jacobian of the equations and the metric."""
         jacobian = jnp.zeros((0, x.size)) if self.constraint is None else self._jacobian(x)
         return jacobian, self.metric_at(x)
 

@@ -167,7 +167,7 @@ class CloudNetwork(AbstractNetwork):
     """How many leading coordinates are places, which turn together; by default those that the
     manifold centres, or all if it centres none."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("width", "depth"):
             value = positive_integer(getattr(self, name), name, "CloudNetwork")
             object.__setattr__(self, name, value)

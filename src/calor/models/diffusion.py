@@ -69,7 +69,7 @@ class _Generate(eqx.Module):
     """One draw of a model; a value, so that it is compiled once."""
 
     model: Diffusion
-    method: Callable = eqx.field(static=True)
+    method: Callable[..., Any] = eqx.field(static=True)
 
     def __call__(
         self, times: Float[Array, " s"], key: Key, stop: Scalar, features: Float[Array, " c"]

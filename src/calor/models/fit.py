@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from .. import __version__
 from ..core.checks import key_numbers, random_key
 from ..core.doors import warn
-from ..core.types import Key
+from ..core.types import Key, Scalar
 from ..data.prepare import Given, Prepared, prepare
 from ..heat.kernel import AbstractHeatKernel, PoorKernelWarning
 from ..training.loop import AbstractLoss, History, train
@@ -175,7 +175,9 @@ class Batches(AbstractLoss):
         chosen = jr.randint(key_batch, (count,), 0, len(self.points))
         return self.objective.draw(self.points[chosen], self.features[chosen], key_noise)
 
-    def __call__(self, field, examples, state):
+    def __call__(
+        self, field: AbstractField, examples: Any, state: Any
+    ) -> tuple[Scalar, dict[str, Any]]:
         """Their mean squared error."""
         return squared_error(field, field.manifold, examples), {}
 
@@ -190,7 +192,7 @@ def _record(
     prepared: Prepared,
     prior: AbstractPrior,
     key: Key,
-) -> dict:
+) -> dict[str, Any]:
     """What a model was made of, as JSON; an unfinished training goes on only from the same."""
     digest = hashlib.sha256()
     for array in jax.tree.leaves((prepared, kernel, prior)):

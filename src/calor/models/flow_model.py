@@ -116,7 +116,7 @@ class AbstractFlowModel(AbstractModel):
 
     def bare(self) -> Self:
         """The model without what only describes it: equal ones share their compiled functions."""
-        nothing: dict = {"stops": (), "weights": (), "record": "", "centre": None}
+        nothing: dict[str, Any] = {"stops": (), "weights": (), "record": "", "centre": None}
         return dataclasses.replace(self, **nothing, condition=None, history=History.empty(0))
 
     def __str__(self) -> str:

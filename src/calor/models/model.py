@@ -139,7 +139,7 @@ class AbstractModel(eqx.Module):
         return self.condition(condition, n)
 
     @property
-    def about(self) -> dict:
+    def about(self) -> dict[str, Any]:
         """How it was made: settings, seed, version."""
         return json.loads(self.record)
 
@@ -149,11 +149,13 @@ class AbstractModel(eqx.Module):
 
 
 @eqx.filter_jit
-def _run_batch(function: Any, shared: tuple, arrays: tuple[Array, ...]) -> Any:
+def _run_batch(function: Any, shared: tuple[Any, ...], arrays: tuple[Array, ...]) -> Any:
     return jax.vmap(lambda *one: function(*shared, *one))(*arrays)
 
 
-def in_batches(function: Any, *arrays: Array, shared: tuple = (), size: int = _BATCH) -> Any:
+def in_batches(
+    function: Any, *arrays: Array, shared: tuple[Any, ...] = (), size: int = _BATCH
+) -> Any:
     """Apply a function of one point to many, a fixed number at a time.
 
     The last batch is filled up, so that everything is compiled once for large arrays, and once for

@@ -137,7 +137,7 @@ class Network(AbstractNetwork):
     finest: float | None = None
     """The shortest wave, as 1/|k|; by default 2.5 sqrt(2 t_min)."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, least in (("width", 1), ("depth", 1), ("frequencies", 0), ("centres", 0)):
             value = getattr(self, name)
             if value is None and name == "frequencies":

@@ -10,10 +10,10 @@ from typing import Any
 try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         "calor.plots needs matplotlib, which is not installed; run: pip install 'calor[demo]'"
-    ) from error
+    ) from _error
 
 from ..core.pictures import PICTURES
 from ..manifolds import AbstractManifold

@@ -22,7 +22,7 @@ from ..store import stored as checkpoint
 from .recipes import REVISION
 
 
-def fingerprint(manifold: Submanifold, key: Key, settings: dict) -> str:
+def fingerprint(manifold: Submanifold, key: Key, settings: dict[str, Any]) -> str:
     """A name for a solve: the equations, the metric, the settings, the seed and the version."""
     from .. import __version__
 

@@ -5,11 +5,14 @@ errors of log p and of the score, at points drawn from the kernel and, on compac
 uniform points too, where the errors of the far tail show.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array
 
 from ..core.types import Key
 from ..heat.certificate import Certificate
@@ -36,7 +39,7 @@ def _solved(kernel):
 
 def against_exact(
     kernel: AbstractHeatKernel, key: Key, times: tuple[float, ...] = TIMES, points: int = POINTS
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     """Mean errors by time and by law of the points; empty if no exact kernel is known."""
     manifold = kernel.manifold
     try:
@@ -59,7 +62,9 @@ def against_exact(
     return rows
 
 
-def compare(kernel: AbstractHeatKernel, exact: AbstractHeatKernel, t: float, x, x0) -> dict:
+def compare(
+    kernel: AbstractHeatKernel, exact: AbstractHeatKernel, t: float, x: Array, x0: Array
+) -> dict[str, Any]:
     """Errors at given points of the kernel in working precision, of the truth in float64."""
     manifold = kernel.manifold
 

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import math
 import warnings
+from typing import Any
 
 import equinox as eqx
 import jax.random as jr
@@ -94,7 +95,7 @@ class LearnedKernel(AbstractJoinedKernel):
         return certify_solution(self.solution, self.law, interval, points=points, key=key)
 
     @property
-    def about(self) -> dict:
+    def about(self) -> dict[str, Any]:
         """How it was made: recipe, seed, version, time."""
         return json.loads(self.record)
 

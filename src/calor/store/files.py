@@ -29,14 +29,14 @@ class FileError(ValueError):
 # Unfinished runs.
 
 
-def save_state(path: str | Path, state: Any, identity: dict) -> None:
+def save_state(path: str | Path, state: Any, identity: dict[str, Any]) -> None:
     """Save the arrays of a state, and of what run it is the state."""
     leaves = jax.tree.leaves(eqx.filter(state, eqx.is_array))
     tensors = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
     write(Path(path), tensors, {"kind": "state", "run": identity})
 
 
-def load_state(path: str | Path, like: Any, identity: dict) -> Any:
+def load_state(path: str | Path, like: Any, identity: dict[str, Any]) -> Any:
     """Load a state of the same structure as `like`, of the same run."""
     header, tensors = read(Path(path), ["state"])
     before, now = header.get("run", {}), json.loads(json.dumps(identity))
@@ -60,7 +60,7 @@ def load_state(path: str | Path, like: Any, identity: dict) -> Any:
 # Reading and writing.
 
 
-def write(path: Path, tensors: dict[str, np.ndarray], header: dict) -> None:
+def write(path: Path, tensors: dict[str, np.ndarray], header: dict[str, Any]) -> None:
     """Write tensors and a header; its format and the version of calor are added."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {path.parent} does not exist; make it first")
@@ -75,7 +75,7 @@ def write(path: Path, tensors: dict[str, np.ndarray], header: dict) -> None:
         file.write(to_bytes(tensors, {_HEADER: text}))
 
 
-def read(path: Path, kinds: Sequence[str]) -> tuple[dict, dict[str, np.ndarray]]:
+def read(path: Path, kinds: Sequence[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Read the header and the tensors of a file of one of the given kinds."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")

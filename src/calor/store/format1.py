@@ -31,15 +31,15 @@ def read(code: Any) -> Any:
     return code  # numbers, words, None and arrays
 
 
-def _value(tag: str, **fields: Any) -> dict:
+def _value(tag: str, **fields: Any) -> dict[str, Any]:
     return {"class": tag, "fields": fields}
 
 
-def _manifold(name: str) -> dict:
+def _manifold(name: str) -> dict[str, Any]:
     return _value("manifold", name=name)
 
 
-def _law(code: dict, manifold: dict) -> dict:
+def _law(code: dict[str, Any], manifold: dict[str, Any]) -> dict[str, Any]:
     """The law of a kernel on a manifold."""
     match code:
         case {"images": law}:

@@ -73,7 +73,9 @@ class Run:
 class Going(Generic[S]):
     """A run that is going on; the state that was reached last is the one that is kept."""
 
-    def __init__(self, run: Run, state: S, before: float, made: Callable[[S], int], shown: tqdm):
+    def __init__(
+        self, run: Run, state: S, before: float, made: Callable[[S], int], shown: "tqdm[Any]"
+    ):
         """Begin to count the time.
 
         Args:
@@ -83,7 +85,7 @@ class Going(Generic[S]):
             made: how many steps were made up to a state.
             shown: the progress bar.
         """
-        self.state = state
+        self.state: S = state
         self._run, self._made, self._shown = run, made, shown
         self._begun = time.monotonic() - before
         self._saved = time.monotonic()

@@ -32,7 +32,7 @@ class Training:
     skip_nonfinite: bool = False
     """Whether a step whose gradient is not finite counts as one of gradient zero."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("steps", "batch", "validate_every", "patience", "reuse"):
             if name == "reuse" and self.reuse is None:
                 continue

@@ -182,7 +182,9 @@ class GeodesicLaw(AbstractHeatKernel):
         largest = jnp.max(jnp.abs(jnp.stack([change, bend, change - bend - left])))
         return left, largest
 
-    def along(self, t, x0, basis, v) -> tuple[Point, Scalar, Tangent]:
+    def along(
+        self, t: Scalar, x0: Point, basis: Float[Array, "d N"], v: Tangent
+    ) -> tuple[Point, Scalar, Tangent]:
         """The end point, with log p and the score there."""
 
         def value(v):

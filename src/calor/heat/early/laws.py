@@ -46,7 +46,7 @@ class Varadhan(AbstractHeatKernel):
 
     manifold: AbstractManifold
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         if not isinstance(self.manifold, AbstractManifold):
             raise TypeError(f"Varadhan: needs a manifold, got {self.manifold!r:.80}.")
 
@@ -67,7 +67,7 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
 
     manifold: eqx.AbstractVar[AbstractSymmetricSpace]
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         if not isinstance(self.manifold, AbstractSymmetricSpace):
             raise TypeError(
                 f"{type(self).__name__}: needs a symmetric space such as Sphere, Hyperbolic or "

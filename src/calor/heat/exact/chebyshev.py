@@ -26,10 +26,10 @@ class ChebyshevTable:
         coefficients = dctn(values, type=2, axes=(1, 2)) / (rows * columns)
         coefficients[:, 0] /= 2
         coefficients[:, :, 0] /= 2
-        self.coefficients = coefficients
+        self.coefficients: np.ndarray = coefficients
         size = np.max(np.abs(coefficients), axis=0)
         # How many coefficients in each variable are enough in float32.
-        self.single = (_needed(size.sum(1)), _needed(size.sum(0)))
+        self.single: tuple[int, int] = (_needed(size.sum(1)), _needed(size.sum(0)))
 
     def __call__(self, x: Float[Array, ""], y: Float[Array, ""]) -> Float[Array, " K"]:
         """The K values at (x, y)."""

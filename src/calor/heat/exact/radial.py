@@ -10,6 +10,7 @@ than |z|.  In flat space m = 1.  log m is smooth in log t and |z| and is kept as
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,8 +56,10 @@ class RadialSampler:
             t_max: largest tabulated time.
             growth: speed at which the distance of Brownian motion grows at late times.
         """
-        self.t_min, self.t_max, self.growth = t_min, t_max, growth
-        self.length_max = float(np.sqrt(dim)) + _REACH
+        self.t_min: float = t_min
+        self.t_max: float = t_max
+        self.growth: float = growth
+        self.length_max: float = float(np.sqrt(dim)) + _REACH
         lengths = self.length_max * (chebyshev_nodes(_LENGTH_NODES) + 1) / 2
         span = np.log(t_max / t_min)
         times = t_min * np.exp(span * (chebyshev_nodes(_TIME_NODES) + 1) / 2)
@@ -68,7 +71,7 @@ class RadialSampler:
         log_densities = log_density(np.broadcast_to(times[:, None], r.shape), r)
         distances = [_match(*row, lower, upper) for row in zip(r, log_densities, strict=True)]
         flat = np.sqrt(2 * times)[:, None] * lengths
-        self.table = ChebyshevTable(np.log(np.stack(distances) / flat)[None])
+        self.table: ChebyshevTable = ChebyshevTable(np.log(np.stack(distances) / flat)[None])
 
     def __call__(self, t: Scalar, length: Scalar) -> Float[Array, ""]:
         """m(t, length)."""
@@ -112,7 +115,7 @@ def _strictly(x, y):
     return x[keep], y[keep]
 
 
-def concrete(function: Callable, *arguments: np.ndarray) -> np.ndarray:
+def concrete(function: Callable[..., Any], *arguments: np.ndarray) -> np.ndarray:
     """Evaluate a JAX function of numbers on arrays, to NumPy, even while something is traced."""
     with jax.ensure_compile_time_eval():
         arrays = [jnp.asarray(argument).ravel() for argument in arguments]

@@ -111,12 +111,12 @@ class SphereRadial:
 
     def __init__(self, dim: int):
         """Fill the table of the sphere of dimension `dim`."""
-        self.dim = dim
+        self.dim: int = dim
         # At this time the second term of the series is 0.4 at the antipode: no cancellation later.
-        self.t_switch = float(np.log((dim + 1) / 0.4) / dim)
+        self.t_switch: float = float(np.log((dim + 1) / 0.4) / dim)
         degree = np.arange(1, 60)
         sizes = _multiplicity(dim, degree) * np.exp(-degree * (degree + dim - 1) * self.t_switch)
-        self.terms = [int(np.sum(sizes * degree**2 > eps)) for eps in (1e-8, 1e-17)]
+        self.terms: list[int] = [int(np.sum(sizes * degree**2 > eps)) for eps in (1e-8, 1e-17)]
         x, y = chebyshev_nodes(_TIME_NODES)[:, None], chebyshev_nodes(_ANGLE_NODES)[None]
         t = _T_MIN * np.exp((x + 1) / 2 * np.log(self.t_switch / _T_MIN))
         width = _WIDTH * t**2
@@ -125,7 +125,9 @@ class SphereRadial:
         ratio = log_remainder(dim + 2, t, 2 * far) - remainder - dim * t
         exact = 4 * np.arctan2(np.sqrt(1 - far), np.sqrt(far)) ** 2
         rounded = 4 * np.arcsin(np.sqrt((1 - far) / (1 + width))) ** 2
-        self.table = ChebyshevTable(np.stack([remainder + (rounded - exact) / (4 * t), ratio]))
+        self.table: ChebyshevTable = ChebyshevTable(
+            np.stack([remainder + (rounded - exact) / (4 * t), ratio])
+        )
 
     def log_prob(self, t: Scalar, near: Scalar, far: Scalar) -> Scalar:
         """log p at time t."""
@@ -139,7 +141,7 @@ class SphereRadial:
         """Both at once."""
         return _log_prob_and_slope(self, t, near, far)
 
-    def evaluate(self, t, near, far):
+    def evaluate(self, t: Scalar, near: Scalar, far: Scalar) -> tuple[Scalar, Scalar]:
         """Both at once, by the formulas above, to be differentiated in t and for the slope only."""
         early = jnp.minimum(t, self.t_switch)
         remainder, log_ratio = self._remainders(early, far)

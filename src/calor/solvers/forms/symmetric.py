@@ -200,7 +200,8 @@ class RadialSolution(AbstractSolution):
         """log p in kernel coordinates."""
         return self.form.base(t, y) + self.correction(t, y)
 
-    def correction(self, t, y):
+    def correction(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
+        """What the networks add to the base, in kernel coordinates."""
         (network, log_masses), (start, end) = in_window(
             self.edges, (self.networks, self.log_masses), t
         )

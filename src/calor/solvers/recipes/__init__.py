@@ -19,4 +19,7 @@ from .base import AbstractRecipe as AbstractRecipe
 from .base import Done as Done
 
 # A recipe is made by calling it with its settings.
-default, pairs, clouds, paper = Default, Pairs, Clouds, Paper
+default: type[Default] = Default
+pairs: type[Pairs] = Pairs
+clouds: type[Clouds] = Clouds
+paper: type[Paper] = Paper

@@ -60,7 +60,7 @@ class Clouds(AbstractRecipe):
     exact: float = 1.0
     """The weight of permanents of small clouds; zero learns from the equation alone."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("width", "depth", "steps", "batch"):
             positive_integer(vars(self)[name], name, "recipes.clouds")
         for name in ("learning_rate", "equation", "exact"):

@@ -85,7 +85,7 @@ class Pairs(AbstractRecipe):
     widths: tuple[int, ...] = (24, 24, 24)
     """Of the layers of a network."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         counts = {"points": self.points, "steps": self.steps, "rounds": self.rounds}
         for name, value in counts.items():
             positive_integer(value, name, "recipes.pairs")

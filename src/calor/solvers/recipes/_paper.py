@@ -74,7 +74,7 @@ class Paper(AbstractRecipe):
     factorize: bool = False
     """Whether to use random weight factorization."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         counts = {"width": self.width, "depth": self.depth, "steps": self.steps}
         for name, value in counts.items():
             positive_integer(value, name, "recipes.paper")

@@ -66,7 +66,7 @@ class Default(AbstractRecipe):
     starts: int = 2
     """Random starts on compact spaces, of which the best is kept."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         counts = {"points": self.points, "rounds": self.rounds, "starts": self.starts}
         if self.steps is not None:
             counts["steps"] = self.steps
