@@ -9,10 +9,6 @@ far samples are from it.
 """
 
 import argparse
-import datetime
-import json
-import os
-import platform
 import time
 from pathlib import Path
 
@@ -20,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from _measure import heading, write
 
 import calor
 from own import CASES
@@ -104,10 +101,7 @@ def main():
     parser.add_argument("--figure", help="a folder for figures")
     options = parser.parse_args()
     training = calor.Training(steps=options.steps, reuse=options.reuse)
-    print(
-        f"{datetime.date.today()}, jax {jax.__version__}, {os.cpu_count()} {platform.machine()} "
-        f"cores, {options.method}, up to {options.steps} steps, 10000 points"
-    )
+    print(heading(f"{options.method}, up to {options.steps} steps, 10000 points"))
     report = {}
     for name in options.names:
         row = measure(name, options.method, options.seed, training, options.figure)
@@ -120,7 +114,7 @@ def main():
             flush=True,
         )
     if options.json:
-        Path(options.json).write_text(json.dumps(report, indent=1))
+        write(options.json, report)
 
 
 if __name__ == "__main__":

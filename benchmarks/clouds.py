@@ -1,6 +1,6 @@
 """Kernels of point clouds: accuracy on molecules, residuals, speed; and the solve that ships.
 
-    python benchmarks/clouds.py solve      writes src/calor/solved/cloud.calor
+    python benchmarks/clouds.py solve      writes src/calor/solvers/shipped/cloud.calor
     python benchmarks/clouds.py accuracy residuals speed steps
 
 Accuracy: relative errors of scores against the exact permanent, mean over clouds of nine atoms of
@@ -9,7 +9,6 @@ equation over its largest term, float64, clouds of 19 and 29 atoms.  Steps: of t
 budgets of `calor reproduce qm9`.  Results go to benchmarks/results/clouds.json.
 """
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -18,11 +17,12 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from _measure import read, today, write
 
 import calor
 from calor import molecules, qm9
-from calor.experiments.experiment import hardware, today, write_json
-from calor.experiments.molecules import Settings
+from calor.experiments.experiment import hardware
+from calor.experiments.molecules import EXPERIMENT
 from calor.heat.clouds.kernel import CloudKernel
 from calor.heat.clouds.matchings import Bethe, Labelled, Sinkhorn
 from calor.solvers.forms.clouds import CloudSolution
@@ -34,7 +34,7 @@ PAPER = {0.01: 0.0066, 0.03: 0.1391, 0.1: 0.1543, 0.2: 0.1941, 0.4: 0.1747}
 
 
 def solve():
-    out = ROOT / "src" / "calor" / "solved" / "cloud.calor"
+    out = ROOT / "src" / "calor" / "solvers" / "shipped" / "cloud.calor"
     kernel = calor.solve(
         calor.PointCloud(9, 3),
         key=jr.key(0),
@@ -140,7 +140,7 @@ def steps():
     """Seconds of a step of training, after those that compile."""
     found = {}
     for budget, count in (("default", 50), ("full", 2)):
-        settings = Settings.of(budget, None, None)
+        settings = EXPERIMENT.budgets[budget].choices
         manifold, data = molecules.molecule_space(settings.largest), qm9.load()
         chosen = data.chosen("train", settings.largest)[:1000]
         train = molecules.to_clouds(data.molecules(chosen), manifold)
@@ -154,8 +154,8 @@ def steps():
                 validation=train[:1],
                 network=settings.network,
                 training=calor.Training(2 * count, settings.training.batch, validate_every=count),
-                t_min=settings.t_min,
-                t1=settings.t1,
+                t_min=settings.times[0],
+                t1=settings.times[1],
             )
             seconds = float(np.diff(model.history.seconds)[0]) / count
             found.setdefault(budget, {})[method] = round(seconds, 4)
@@ -167,9 +167,9 @@ if __name__ == "__main__":
     asked = sys.argv[1:] or ["accuracy", "residuals", "speed", "steps"]
     if "solve" in asked:
         solve()
-    report = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    report = read(RESULTS, {})
     for function in (accuracy, residuals, speed, steps):
         name = function.__name__
         if name in asked:
             report[name] = {"date": today(), "hardware": hardware(), **function()}
-            write_json(RESULTS, report)
+            write(RESULTS, report)

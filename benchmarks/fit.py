@@ -9,17 +9,12 @@ the bare forward and backward pass of its network. `--times` needs CALOR_DATA.
 """
 
 import argparse
-import datetime
-import json
-import os
-import platform
-import time
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
+from _measure import heading, milliseconds, write
 
 import calor
 from calor import datasets
@@ -38,19 +33,6 @@ from calor.training.optimizers import optimizer
 FLOW = "flow matching"
 
 
-def milliseconds(calls, repeats=40):
-    """The median times of some calls, in ms; they take turns, so that all see the same machine."""
-    for call in calls.values():
-        jax.block_until_ready(call())
-    times = {name: [] for name in calls}
-    for _ in range(repeats):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            jax.block_until_ready(call())
-            times[name].append(time.perf_counter() - start)
-    return {name: 1e3 * float(np.median(found)) for name, found in times.items()}
-
-
 def training_speed(name, method):
     """Times of a step and of its parts, with the kernel of a method, or of flow matching."""
     manifold, settings = manifold_named(name), calor.Training()
@@ -64,11 +46,11 @@ def training_speed(name, method):
     network = calor.Network().build(task, key=jr.key(2))
     field = kind(manifold, network)
     law = Times(scales.t_min, scales.t1)
-    loss = Batches(Denoising(law, kernel))
+    objective = Denoising(law, kernel)
     if flow:
-        loss = Batches(FlowMatching(law, kernel, Uniform(manifold)))
-    data = prepared.points, prepared.features
-    parameters, rest = trainable(field)
+        objective = FlowMatching(law, kernel, Uniform(manifold))
+    loss, first = Batches(objective, prepared.points, prepared.features), jnp.zeros((), int)
+    parameters, rest = trainable(field, lambda field: field.network)
     times = law.draw(jr.key(3), settings.batch)
     x = prepared.points[: settings.batch]
     empty = jnp.zeros((settings.batch, 0))
@@ -79,24 +61,26 @@ def training_speed(name, method):
         return jnp.mean(values * x)
 
     def full(parameters, key):
-        return loss(eqx.combine(parameters, rest), loss.draw(data, settings.batch, key))
+        examples = loss.draw(settings.batch, first, key)
+        return loss(eqx.combine(parameters, rest), examples, None)[0]
 
     backward, whole = jax.jit(jax.grad(bare)), jax.jit(jax.grad(full))
     transform = optimizer(settings)
     state = State(
-        jnp.zeros((), int),
+        first,
         *(jax.tree.map(jnp.copy, parameters) for _ in range(3)),
         jnp.zeros(1),
         transform.init(parameters),
         jnp.zeros(()),
-        jnp.zeros(()),
+        {"loss": jnp.zeros(())},
+        None,
     )
     once = jnp.asarray(1)
-    holder = [_advance(state, data, jr.key(4), rest, loss, settings, once)]
+    holder = [_advance(state, loss, None, jr.key(4), rest, settings, once)]
 
     def one_step():
-        holder[0] = _advance(holder[0], data, jr.key(5), rest, loss, settings, once)
-        return holder[0].running_loss
+        holder[0] = _advance(holder[0], loss, None, jr.key(5), rest, settings, once)
+        return holder[0].running["loss"]
 
     calls = {
         "step": one_step,
@@ -156,10 +140,7 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--times", action="store_true", help="compare laws of times")
     options = parser.parse_args()
-    print(
-        f"{datetime.date.today()}, jax {jax.__version__}, {os.cpu_count()} {platform.machine()} "
-        f"cores, batch {calor.Training().batch}, network 4 x 192"
-    )
+    print(heading(f"batch {calor.Training().batch}, network 4 x 192"))
     if options.times:
         compare_times()
         return
@@ -183,8 +164,7 @@ def main():
                 flush=True,
             )
     if options.json:
-        with open(options.json, "w") as file:
-            json.dump(report, file, indent=1)
+        write(options.json, report)
 
 
 if __name__ == "__main__":

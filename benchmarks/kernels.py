@@ -7,19 +7,12 @@ Every figure is the median time of one call after compilation, batched by `jax.v
 or `geometric_kernels` can be imported, what they offer on the same manifold is timed beside.
 """
 
-import os
+from _measure import heading, median_time, one_core, write
 
-os.environ["XLA_FLAGS"] = (
-    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 "
-    + os.environ.get("XLA_FLAGS", "")
-)
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[variable] = "1"
+one_core()
 
 import argparse
-import datetime
 import importlib.util
-import json
 import platform
 import time
 
@@ -31,23 +24,14 @@ import numpy as np
 import calor
 
 
-def one_core():
-    """Keep this process on one core."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-
-
-def median_time(function, repeats):
-    """Milliseconds of the first call and of the later ones, in the median, for at most 3 s."""
-    start = time.perf_counter()
-    jax.block_until_ready(function())
-    first = time.perf_counter() - start
-    times = []
-    while len(times) < repeats and sum(times) < 3:
-        start = time.perf_counter()
-        jax.block_until_ready(function())
-        times.append(time.perf_counter() - start)
-    return 1e3 * first, 1e3 * float(np.median(times))
+def rows_of(calls, batch, repeats, **more):
+    """A row for each call; the keys are the case and what is called."""
+    rows = []
+    for (case, what), call in calls.items():
+        first, later = median_time(call, repeats)
+        row = {"case": case, "what": what, "batch": batch, "ms": later, "compile_s": first / 1e3}
+        rows.append(row | more)
+    return rows
 
 
 def kernel_rows(batch, repeats):
@@ -74,22 +58,12 @@ def kernel_rows(batch, repeats):
         log_prob = jax.jit(jax.vmap(kernel.log_prob))
         score = jax.jit(jax.vmap(kernel.score))
         draw = jax.jit(jax.vmap(lambda s, y, key, kernel=kernel: kernel.sample(s, y, key=key)))
-        for what, call in (
-            ("log p", lambda f=log_prob: f(t, x, x0)),
-            ("score", lambda f=score: f(t, x, x0)),
-            ("draw", lambda f=draw: f(t, x0, keys)),
-        ):
-            first, later = median_time(call, repeats)
-            rows.append(
-                {
-                    "case": name,
-                    "what": what,
-                    "batch": batch,
-                    "ms": later,
-                    "compile_s": first / 1e3,
-                    "build_s": build,
-                }
-            )
+        calls = {
+            (name, "log p"): lambda: log_prob(t, x, x0),
+            (name, "score"): lambda: score(t, x, x0),
+            (name, "draw"): lambda: draw(t, x0, keys),
+        }
+        rows += rows_of(calls, batch, repeats, build_s=build)
     return rows
 
 
@@ -101,25 +75,20 @@ def spd_rows(batch, repeats):
     v = jax.jit(jax.vmap(manifold.log))(x, y)
     eigh = jax.jit(jnp.linalg.eigh)
     eigvalsh = jax.jit(jnp.linalg.eigvalsh)
+    exp, log, dist = (jax.jit(jax.vmap(f)) for f in (manifold.exp, manifold.log, manifold.dist))
     calls = {
         "eigh alone": lambda: eigh(x),
         "eigvalsh alone": lambda: eigvalsh(x),
+        "exp": lambda: exp(x, v),
+        "log": lambda: log(x, y),
+        "dist": lambda: dist(x, y),
     }
-    for what, points in (("exp", (x, v)), ("log", (x, y)), ("dist", (x, y))):
-        compiled = jax.jit(jax.vmap(getattr(manifold, what)))
-        calls[what] = lambda f=compiled, p=points: f(*p)
-    rows = []
-    for what, call in calls.items():
-        first, later = median_time(call, repeats)
-        rows.append(
-            {"case": "SPD(10)", "what": what, "batch": batch, "ms": later, "compile_s": first / 1e3}
-        )
-    return rows
+    return rows_of({("SPD(10)", what): call for what, call in calls.items()}, batch, repeats)
 
 
 def other_libraries(batch, repeats):
     """The nearest counterparts in other libraries, if they are installed."""
-    rows = []
+    calls = {}
     if importlib.util.find_spec("geomstats"):
         from geomstats.geometry.hypersphere import Hypersphere
         from geomstats.geometry.spd_matrices import SPDAffineMetric, SPDMatrices
@@ -129,15 +98,11 @@ def other_libraries(batch, repeats):
         spd = SPDMatrices(10, equip=False)
         spd.equip_with_metric(SPDAffineMetric)
         p, q = spd.random_point(batch), spd.random_point(batch)
-        for case, what, call in (
-            ("S^2 geomstats", "dist (no heat kernel)", lambda: sphere.metric.dist(a, b)),
-            ("SPD(10) geomstats", "log", lambda: spd.metric.log(q, p)),
-            ("SPD(10) geomstats", "dist", lambda: spd.metric.dist(p, q)),
-        ):
-            first, later = median_time(call, repeats)
-            rows.append(
-                {"case": case, "what": what, "batch": batch, "ms": later, "compile_s": first / 1e3}
-            )
+        calls = {
+            ("S^2 geomstats", "dist (no heat kernel)"): lambda: sphere.metric.dist(a, b),
+            ("SPD(10) geomstats", "log"): lambda: spd.metric.log(q, p),
+            ("SPD(10) geomstats", "dist"): lambda: spd.metric.dist(p, q),
+        }
     if importlib.util.find_spec("geometric_kernels"):
         from geometric_kernels.kernels import MaternGeometricKernel
         from geometric_kernels.spaces import Hypersphere as GKSphere
@@ -149,17 +114,9 @@ def other_libraries(batch, repeats):
         points = np.random.default_rng(0).normal(size=(batch, 3))
         points /= np.linalg.norm(points, axis=1, keepdims=True)
         source = points[:1]
-        first, later = median_time(lambda: kernel.K(params, points, source), repeats)
-        rows.append(
-            {
-                "case": "S^2 geometric-kernels",
-                "what": "p (one source, one t)",
-                "batch": batch,
-                "ms": later,
-                "compile_s": first / 1e3,
-            }
-        )
-    return rows
+        title = "S^2 geometric-kernels", "p (one source, one t)"
+        calls[title] = lambda: kernel.K(params, points, source)
+    return rows_of(calls, batch, repeats)
 
 
 def main():
@@ -169,15 +126,11 @@ def main():
     parser.add_argument("--repeats", type=int, default=50)
     parser.add_argument("--json", help="also write the rows to this file")
     options = parser.parse_args()
-    one_core()
     rows = []
     for batch in options.batch:
         for measure in (kernel_rows, spd_rows, other_libraries):
             rows += measure(batch, options.repeats)
-    print(
-        f"{datetime.date.today()}  jax {jax.__version__}  {platform.machine()}, one core, float32, "
-        f"median of {options.repeats}"
-    )
+    print(heading(f"float32, median of {options.repeats}", f"one {platform.machine()} core"))
     print(f"{'case':24}{'what':24}{'batch':>7}{'ms':>10}{'first call s':>14}")
     for row in rows:
         print(
@@ -185,8 +138,7 @@ def main():
             f"{row['compile_s']:14.2f}"
         )
     if options.json:
-        with open(options.json, "w") as file:
-            json.dump(rows, file, indent=1)
+        write(options.json, rows)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,24 @@
 """Compare ways to take the Laplacian of a network along a tangent frame.
 
-Every way computes sum_j d^2 f(e_j, e_j) + df(b), as `calor.calculus.laplacian` does, for a batch of
-points.  Run on one core, so that figures from different machines can be compared:
+Every way computes sum_j d^2 f(e_j, e_j) + df(b), as `calor.manifolds.calculus.laplacian` does, for
+a batch of points.  Run on one core, so that figures from different machines can be compared:
 
     python benchmarks/laplacian.py --batch 128 --repeats 20
 """
 
+from _measure import heading, milliseconds, one_core
+
+one_core()
+
 import argparse
-import datetime
-import os
 import platform
-import statistics
-import time
 
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-)
+import jax
+import jax.numpy as jnp
+import jax.random as jr
 
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import jax.random as jr  # noqa: E402
-
-from calor.manifolds import calculus  # noqa: E402
-from calor.manifolds.sphere import Sphere  # noqa: E402
+from calor.manifolds import calculus
+from calor.manifolds.sphere import Sphere
 
 try:
     import folx
@@ -80,17 +76,6 @@ if folx is not None:
     WAYS["forward Laplacian (folx)"] = forward_laplacian
 
 
-def milliseconds(function, points, repeats):
-    """Median time of one call, after compilation."""
-    jax.block_until_ready(function(points))
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(function(points))
-        times.append(time.perf_counter() - start)
-    return 1000 * statistics.median(times)
-
-
 def processor():
     try:
         with open("/proc/cpuinfo") as file:
@@ -104,10 +89,8 @@ def main():
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=20)
     arguments = parser.parse_args()
-    print(
-        f"{datetime.date.today()}, jax {jax.__version__}, {processor()}, one core, "
-        f"batch {arguments.batch}, median of {arguments.repeats}, milliseconds"
-    )
+    about = f"batch {arguments.batch}, median of {arguments.repeats}, milliseconds"
+    print(heading(about, f"{processor()}, one core"))
     print(f"{'':36}" + "".join(f"{name:>18}" for name, *_ in NETWORKS))
     reference = {}
     for way, laplacian in WAYS.items():
@@ -126,7 +109,8 @@ def main():
             error = float(jnp.max(jnp.abs(values - expected)) / jnp.max(jnp.abs(expected)))
             if error > 1e-3:
                 raise RuntimeError(f"{way} disagrees on {name}: relative difference {error:.2g}")
-            cells.append(milliseconds(batched, points, arguments.repeats))
+            call = {name: lambda: batched(points)}
+            cells.append(milliseconds(call, arguments.repeats)[name])
         print(f"{way:36}" + "".join(f"{cell:18.2f}" for cell in cells), flush=True)
 
 

@@ -7,12 +7,11 @@ speed does not depend on its weights. Draws on SPD(10) are compared by their cos
 that are known exactly, the variance 2nt of log det and the mean n exp((n+1)t/2) of the trace.
 """
 
-from kernels import median_time, one_core  # sets the number of threads, before JAX is imported
+from _measure import heading, median_time, one_core, write
 
-# isort: split
+one_core()
+
 import argparse
-import datetime
-import json
 import platform
 
 import jax
@@ -34,14 +33,12 @@ def kernels():
     }.items():
         solved = calor.heat_kernel(manifold, "pinn")
         cases[f"{name} learned"] = solved
-        recipe = calor.recipes.paper()
-        _, unravel = recipe._network(manifold, jr.key(0))
-        weights, _ = recipe._network(manifold, jr.key(0))
+        plan = calor.recipes.paper().plan(manifold)
         cases[f"{name} paper's size"] = calor.LearnedKernel(
             manifold,
-            recipe.law(manifold),
-            unravel(weights),
-            *recipe.interval(manifold),
+            plan.law,
+            plan.start(jr.key(0)),
+            *plan.interval,
             solved.certificate,
             "{}",
             None,
@@ -99,11 +96,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=50)
     parser.add_argument("--json")
     options = parser.parse_args()
-    one_core()
-    print(
-        f"{datetime.date.today()}, jax {jax.__version__}, one {platform.machine()} core, "
-        f"batch {options.batch}, ms"
-    )
+    print(heading(f"batch {options.batch}, ms", f"one {platform.machine()} core"))
     cases = kernels()
     report = {"speed": {}, "draws": {}}
     for name, kernel in cases.items():
@@ -113,8 +106,7 @@ def main():
     for name, row in report["draws"].items():
         print(f"SPD(10) t = 0.3, {name:16}", "  ".join(f"{k} {v:.3g}" for k, v in row.items()))
     if options.json:
-        with open(options.json, "w") as file:
-            json.dump(report, file, indent=1)
+        write(options.json, report)
 
 
 if __name__ == "__main__":

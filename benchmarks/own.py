@@ -9,10 +9,6 @@ its own only.  With a cache, `auto` takes what was solved before it from there.
 """
 
 import argparse
-import datetime
-import json
-import os
-import platform
 import sys
 import tempfile
 import time
@@ -22,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from _measure import heading, read, today, write
 
 import calor
 from calor.heat.early.certify import certify_law
@@ -113,12 +110,6 @@ def measure(name, method, seed, cache, recipe, points=1000):
     return report | {"errors": rows}
 
 
-def write(path, title, row):
-    """Add a row to a file, or replace it."""
-    report = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps(report | {title: row}, indent=1))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=list(CASES), choices=[*CASES, []])
@@ -135,10 +126,7 @@ def main():
     if options.points is not None:
         budget = f"{options.points} points, {options.rounds} rounds"
         recipe = calor.recipes.pairs(points=options.points, rounds=options.rounds)
-    print(
-        f"{datetime.date.today()}, jax {jax.__version__}, {os.cpu_count()} {platform.machine()} "
-        f"cores, {options.method}, {budget}"
-    )
+    print(heading(f"{options.method}, {budget}"))
     for name in options.names:
         for seed in range(options.seeds):
             if options.method == "law":
@@ -146,7 +134,7 @@ def main():
             else:
                 with tempfile.TemporaryDirectory() as fresh:
                     row = measure(name, options.method, seed, options.cache or fresh, recipe)
-            row["date"] = str(datetime.date.today())
+            row["date"] = today()
             errors = ", ".join(
                 f"t = {t}: " + " ".join(f"{value:.1e}" for value in e.values())
                 for t, e in row.get("errors", {}).items()
@@ -155,7 +143,8 @@ def main():
             about = ", ".join(f"{k} {row[k]:.2g}" for k in kept if k in row)
             print(f"{name} {seed}: {about}; {errors}", flush=True)
             if options.json:
-                write(Path(options.json), f"{name} {options.method} {seed}", row)
+                title = f"{name} {options.method} {seed}"
+                write(options.json, read(options.json, {}) | {title: row})
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ score is a central difference of the truth of p.
 """
 
 import argparse
-import datetime
 import os
-import platform
 import sys
 from pathlib import Path
 
@@ -22,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from _measure import heading
 
 import calor
 
@@ -87,10 +86,7 @@ def main():
     parser.add_argument("names", nargs="*", default=list(CASES), choices=[*CASES, []])
     parser.add_argument("--points", type=int, default=1000)
     options = parser.parse_args()
-    print(
-        f"{datetime.date.today()}, jax {jax.__version__}, {os.cpu_count()} {platform.machine()} "
-        f"cores, {options.points} draws\n"
-    )
+    print(heading(f"{options.points} draws\n"))
     print("| manifold | times | mass | residual | log p, float32 | score, float32 |")
     print("|---|---|---|---|---|---|")
     for name in options.names:

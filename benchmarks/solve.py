@@ -4,15 +4,13 @@
     python benchmarks/solve.py --table          # print what was measured, without measuring
 
 Every run solves from nothing with `recipes.default()`, or with `recipes.paper` at a reduced budget,
-and compares with the exact kernel in float64 where there is one. Results are gathered in
-`benchmarks/solve.json`; `--write` puts the kernels of seed 0 into the package.
+and compares with the exact kernel in float64 where there is one. Runs are gathered in the file of
+`--out`, results/solve.json by default, and `benchmarks/summarize.py` makes the summary of them that
+`--table` prints; `--write` puts the kernels of seed 0 into the package.
 """
 
 import argparse
-import datetime
-import json
-import os
-import platform
+import itertools
 import time
 from pathlib import Path
 
@@ -20,13 +18,16 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from _measure import read, today, write
 
 import calor
+from calor.experiments.experiment import hardware
 from calor.manifolds.names import manifold_named
 from calor.solvers import check as validation
 from calor.solvers.forms.symmetric import RadialSolution, Spreading
 
-RESULTS = Path(__file__).with_name("solve.json")
+SUMMARY = Path(__file__).with_name("results") / "solve.json"
+ABOUT = ("manifold", "recipe", "seed", "seconds", "date", "hardware")
 SHIPPED = ("sphere:2", "so3", "spd:2", "spd:3", "spd:10")
 # log p and score errors of the paper's table, at t = 0.3, 0.5, 1, 2, 4.
 PAPER = {
@@ -49,13 +50,13 @@ ROUNDS = {"spd:15": 2}  # fewer rounds of points where a round takes minutes
 
 
 def errors(kernel):
-    """Mean errors of log p and score, averaged over draws of the kernel and uniform points."""
-    rows = []
+    """Mean errors of log p and score, by time, over draws of the kernel and uniform points."""
+    found = {}
     for row in validation.against_exact(kernel, jr.key(12), ALL_TIMES, points=4000):
-        if row["points"] == "draws":
-            rows.append({"t": row["t"]})
-        rows[-1][row["points"]] = row
-    return rows
+        law = found.setdefault(row["points"], {"log_prob": [], "score": []})
+        for quantity, values in law.items():
+            values.append(row[quantity])
+    return found
 
 
 def spd2_errors(kernel):
@@ -115,8 +116,8 @@ def run(name, seed, recipe, label):
         "recipe": label,
         "seed": seed,
         "seconds": round(seconds, 1),
-        "date": str(datetime.date.today()),
-        "hardware": f"{os.cpu_count()} cores, {platform.machine()}, jax {jax.__version__}",
+        "date": today(),
+        "hardware": hardware(),
     }
     certificate = kernel.certificate
     result["bound"] = {f"{t:.3g}": certificate.bound(t) for t in certificate.times}
@@ -136,69 +137,62 @@ def run(name, seed, recipe, label):
     return kernel, result
 
 
-def store(result):
+def store(path, result):
     """Replace the result of the same run, if there is one."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     same = lambda r: all(r[k] == result[k] for k in ("manifold", "recipe", "seed"))
-    results = [r for r in results if not same(r)] + [result]
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    write(path, [r for r in read(path, []) if not same(r)] + [result])
+
+
+def worst(values):
+    """The largest of some numbers, entry by entry of lists and dictionaries of them."""
+    if isinstance(values[0], dict):
+        return {key: worst([value[key] for value in values]) for key in values[0]}
+    return np.max(values, axis=0).tolist()
+
+
+def summary(results):
+    """The worst of the seeds, entry by entry, of every manifold and recipe."""
+    chosen = lambda r: (r["manifold"], -len(r["recipe"]))
+    groups = []
+    for _, runs in itertools.groupby(sorted(results, key=chosen), chosen):
+        runs = list(runs)
+        measured = [{k: v for k, v in r.items() if k not in ABOUT} for r in runs]
+        seconds = [r["seconds"] for r in runs]
+        about = {k: runs[0][k] for k in ("manifold", "recipe", "date", "hardware")}
+        about |= {"seeds": len(runs), "seconds": [min(seconds), max(seconds)]}
+        groups.append(about | worst(measured))
+    return {"command": "python benchmarks/solve.py", "results": groups}
 
 
 def figures(values):
     return " / ".join(f"{v:.1e}" for v in values)
 
 
-def worst(results, pick):
-    """The worst of the seeds, entry by entry."""
-    return np.max([pick(r) for r in results], axis=0)
-
-
-def table():
+def table(groups):
     """Print the worst seed of every manifold beside the paper's figures."""
-    results = json.loads(RESULTS.read_text())
-    names = sorted({r["manifold"] for r in results})
-    for name in names:
-        for label in ("paper recipe", "calor"):
-            runs = [r for r in results if (r["manifold"], r["recipe"]) == (name, label)]
-            if not runs:
-                continue
-            seconds = [r["seconds"] for r in runs]
-            print(
-                f"\n{name}, {label}: {len(runs)} seed(s), {min(seconds):.0f} to "
-                f"{max(seconds):.0f} s, {runs[0]['date']}, {runs[0]['hardware']}"
-            )
-            if name in PAPER and label == "calor":
-                print(
-                    "  paper, t = .3/.5/1/2/4     log p",
-                    figures(PAPER[name][0]),
-                    " score",
-                    figures(PAPER[name][1]),
-                )
-            for key in ("errors", "cover_errors", "float64_errors"):
-                if key not in runs[0]:
-                    continue
-                head = {"errors": "  ", "cover_errors": "  S^3 ", "float64_errors": "  float64 "}[
-                    key
-                ]
-                for law in ("draws", "uniform"):
-                    if law not in runs[0][key][0]:
-                        continue
-                    for quantity in ("log_prob", "score"):
-                        values = worst(runs, lambda r: [e[law][quantity] for e in r[key]])
-                        print(
-                            f"{head}{law:8} {quantity:9} t = .1/.2/.3/.5/1/2/4/5:", figures(values)
-                        )
-            if "largest" in runs[0]:
-                times = list(runs[0]["largest"])
-                values = worst(runs, lambda r: [r["largest"][t] for t in times])
-                print("  largest log p error, |r| <= 4, t =", "/".join(times), figures(values))
-            if "residual" in runs[0]:
-                if name in PAPER_RESIDUAL and label == "calor":
-                    print("  paper, normalized residual  ", figures(PAPER_RESIDUAL[name]))
-                for part in runs[0]["residual"]:
-                    values = worst(runs, lambda r: r["residual"][part])
-                    print(f"  normalized residual, {part:11} t = .1/.3/.5/1:", figures(values))
-                print(f"  initial error {max(r['initial_error'] for r in runs):g}")
+    for row in groups:
+        name, ours = row["manifold"], row["recipe"] == "calor"
+        print(
+            f"\n{name}, {row['recipe']}: {row['seeds']} seed(s), {row['seconds'][0]:.0f} to "
+            f"{row['seconds'][1]:.0f} s, {row['date']}, {row['hardware']}"
+        )
+        if name in PAPER and ours:
+            log_prob, score = map(figures, PAPER[name])
+            print("  paper, t = .3/.5/1/2/4     log p", log_prob, " score", score)
+        for key, head in (("errors", ""), ("cover_errors", "S^3 "), ("float64_errors", "float64 ")):
+            for law, quantities in row.get(key, {}).items():
+                for quantity, values in quantities.items():
+                    text = f"  {head}{law:8} {quantity:9} t = .1/.2/.3/.5/1/2/4/5:"
+                    print(text, figures(values))
+        if "largest" in row:
+            times, values = "/".join(row["largest"]), figures(row["largest"].values())
+            print("  largest log p error, |r| <= 4, t =", times, values)
+        if "residual" in row:
+            if name in PAPER_RESIDUAL and ours:
+                print("  paper, normalized residual  ", figures(PAPER_RESIDUAL[name]))
+            for part, values in row["residual"].items():
+                print(f"  normalized residual, {part:11} t = .1/.3/.5/1:", figures(values))
+            print(f"  initial error {row['initial_error']:g}")
 
 
 def main():
@@ -222,24 +216,25 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--paper", action="store_true", help="the paper's recipe, reduced budget")
     parser.add_argument("--write", action="store_true", help="ship the kernels of seed 0")
-    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("results/solve.json"))
+    parser.add_argument("--table", action="store_true", help="print the summary, do not measure")
     options = parser.parse_args()
-    if not options.table:
-        for name in options.only:
-            for seed in range(options.first, options.first + options.seeds):
-                if options.paper:
-                    recipe, label = calor.recipes.paper(**PAPER_BUDGET[name]), "paper recipe"
-                else:
-                    recipe = calor.recipes.default(rounds=ROUNDS.get(name, 6))
-                    label = "calor"
-                kernel, result = run(name, seed, recipe, label)
-                store(result)
-                print(name, label, seed, f"{result['seconds']} s", flush=True)
-                if options.write and seed == 0 and name in SHIPPED and not options.paper:
-                    folder = Path(calor.__file__).parent / "solvers" / "shipped"
-                    folder.mkdir(exist_ok=True)
-                    calor.save(folder / f"{name.replace(':', '-')}.calor", kernel)
-    table()
+    if options.table:
+        table(read(SUMMARY, {})["results"])
+        return
+    for name in options.only:
+        for seed in range(options.first, options.first + options.seeds):
+            if options.paper:
+                recipe, label = calor.recipes.paper(**PAPER_BUDGET[name]), "paper recipe"
+            else:
+                recipe, label = calor.recipes.default(rounds=ROUNDS.get(name, 6)), "calor"
+            kernel, result = run(name, seed, recipe, label)
+            store(options.out, result)
+            print(name, label, seed, f"{result['seconds']} s", flush=True)
+            if options.write and seed == 0 and name in SHIPPED and not options.paper:
+                folder = Path(calor.__file__).parent / "solvers" / "shipped"
+                calor.save(folder / f"{name.replace(':', '-')}.calor", kernel)
+    table(summary(read(options.out, []))["results"])
 
 
 if __name__ == "__main__":

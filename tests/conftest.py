@@ -9,7 +9,7 @@ import jax.random as jr
 import pytest
 
 import calor
-from calor import recipes
+from calor.training import levenberg
 
 # Tests compile much and compute little: code that is less optimized is ready sooner.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
@@ -158,20 +158,15 @@ def interrupt_training(monkeypatch):
     """Call it with k: the k-th step of all trainings is interrupted. It returns the steps made."""
 
     def arm(number):
-        advance, calls = recipes.Default.advance, []
+        advance, calls = levenberg._advance, []
 
-        def interrupted(self, manifold):
-            step = advance(self, manifold)
+        def interrupted(stages, rows, state):
+            calls.append(1)
+            if len(calls) == number:
+                raise KeyboardInterrupt
+            return advance(stages, rows, state)
 
-            def count(state, data):
-                calls.append(1)
-                if len(calls) == number:
-                    raise KeyboardInterrupt
-                return step(state, data)
-
-            return count
-
-        monkeypatch.setattr(recipes.Default, "advance", interrupted)
+        monkeypatch.setattr(levenberg, "_advance", interrupted)
         return calls
 
     return arm

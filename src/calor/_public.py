@@ -1,8 +1,11 @@
 """The public names of calor; `calor.X` leads here for every X."""
 
+from .core.pictures import picture as picture
 from .data import datasets as datasets
 from .data import molecules as molecules
 from .data import qm9 as qm9
+from .data.forms import Form as Form
+from .data.forms import form as form
 from .experiments import metrics as metrics
 from .heat.certificate import Certificate as Certificate
 from .heat.clouds import matchings as matchings
@@ -15,6 +18,7 @@ from .heat.early.laws import ZerothOrder as ZerothOrder
 from .heat.equation import log_heat_residual as log_heat_residual
 from .heat.kernel import AbstractHeatKernel as HeatKernel
 from .heat.kernel import PoorKernelWarning as PoorKernelWarning
+from .heat.methods import method as method
 from .manifolds import SO3 as SO3
 from .manifolds import SPD as SPD
 from .manifolds import AbstractManifold as Manifold
@@ -27,6 +31,7 @@ from .manifolds import Sphere as Sphere
 from .manifolds import Submanifold as Submanifold
 from .manifolds import Torus as Torus
 from .manifolds.means import frechet_mean as frechet_mean
+from .manifolds.names import kind as kind
 from .models.clouds import CloudNetwork as CloudNetwork
 from .models.denoisers import SPDNetScore as SPDNetScore
 from .models.denoisers import TriangularScore as TriangularScore
@@ -51,4 +56,5 @@ from .solvers.spectral.series import SpectralKernel as SpectralKernel
 from .store.files import FileError as FileError
 from .store.stored import load as load
 from .store.stored import save as save
+from .store.stored import stored as stored
 from .training.settings import Training as Training

@@ -52,9 +52,7 @@ WITHOUT_JAX = {
     "fit good.csv --manifold sphere:2 --out x.calor --seed=-1": (
         "argument --seed: must be a whole number of at least 0, got '-1'"
     ),
-    "fit good.csv --manifold sphere:2 --out x.calor --kernel best": (
-        "argument --kernel: invalid choice: 'best'"
-    ),
+    "fit good.csv --manifold own.py:mine --out x.calor": "there is no file own.py",
     "fit good.csv --manifold sphere:2 --out x.calor --resume": "there is no unfinished run",
     "fit good.csv --manifold sphere:2 --out begun.calor": (
         "begun.calor.partial holds an unfinished run; add --resume to go on from it, or remove it"
@@ -80,6 +78,7 @@ WITH_JAX = {
     "fit good.csv --manifold ball:2 --out x.calor": "unknown manifold 'ball:2'; known are so3",
     "fit good.csv --manifold sphere --out x.calor": "sphere needs its size, a whole number from 1",
     "fit good.csv --manifold torus:2 --out x.calor --kernel pinn": "no solved kernel of Torus(2)",
+    "fit good.csv --manifold sphere:2 --out x.calor --kernel best": "has no method 'best'; it has",
     "fit word.csv --manifold sphere:2 --out x.calor": "word.csv, line 3: 'high' is not a number",
     "fit polar.csv --manifold sphere:2 --out x.calor": "line 2: a latitude of 95 is outside -90",
     "fit short.csv --manifold sphere:2 --out x.calor": "has 2 points; at least 10 are needed",

@@ -10,8 +10,7 @@ import pytest
 from calor import datasets
 from calor.cli import main
 from calor.data import tables
-from calor.experiments import eeg, plane, taxi
-from calor.experiments import rivals as _rivals
+from calor.experiments import eeg, plane, rivals, taxi
 from matrices import matrices
 
 RNG = np.random.default_rng(0)
@@ -81,19 +80,19 @@ def test_moabb_that_is_not_installed(monkeypatch):
 
 def test_charts_of_rivals_lead_back():
     values = matrices(6, 3)
-    chart = _rivals.LogEuclidean(values)
+    chart = rivals.LogEuclidean(values)
     inside = chart.inside(values)
     np.testing.assert_allclose(inside.mean(axis=0), 0, atol=1e-8)
     np.testing.assert_allclose(chart.outside(inside), values, rtol=1e-9)
-    triangle = _rivals.Triangle(values)
+    triangle = rivals.Triangle(values)
     np.testing.assert_allclose(triangle.outside(triangle.inside(values)), values, rtol=1e-9)
-    standard = _rivals.Standardized(triangle, values)
+    standard = rivals.Standardized(triangle, values)
     np.testing.assert_allclose(standard.inside(values).std(axis=0), 1, rtol=1e-9)
     np.testing.assert_allclose(standard.outside(standard.inside(values)), values, rtol=1e-9)
     assert np.all(np.linalg.eigvalsh(triangle.outside(5 * RNG.normal(size=(9, 6)))) > 0)
 
 
-@pytest.mark.parametrize("draw", [_rivals.linear_regression, _rivals.extra_trees])
+@pytest.mark.parametrize("draw", [rivals.linear_regression, rivals.extra_trees])
 def test_regressions_follow_the_predictors(draw):
     values = matrices(80, 2, 0.05)
     predictors = RNG.uniform(-1, 1, size=(80, 3))
@@ -101,7 +100,7 @@ def test_regressions_follow_the_predictors(draw):
     drawn = draw(predictors[:60], values[:60], predictors[60:], 20, 0)
     drawn = drawn[0] if isinstance(drawn, tuple) else drawn
     assert drawn.shape == (20, 20, 2, 2)
-    means = _rivals.metrics.frechet_means(drawn)
+    means = rivals.metrics.frechet_means(drawn)
     seen = np.log(np.linalg.det(means)) / 2
     assert np.corrcoef(seen, predictors[60:, 0])[0, 1] > 0.9
 
@@ -109,7 +108,7 @@ def test_regressions_follow_the_predictors(draw):
 def test_gaussian_by_class():
     values = np.concatenate([matrices(30, 2), 9 * matrices(30, 2)])
     labels = np.repeat(["a", "b"], 30)
-    made = _rivals.gaussian_by_class(values, labels, 0)
+    made = rivals.gaussian_by_class(values, labels, 0)
     ratio = np.linalg.det(made[30:]).mean() / np.linalg.det(made[:30]).mean()
     assert 30 < ratio < 200
 
@@ -128,7 +127,7 @@ def test_one_label_in_a_file(tmp_path):
 def test_tables_of_some_methods():
     report = {"results": {"6": {"labelled": {"0": {"energy_distance": 0.001}}}, "8": {}}}
     report["results"]["8"] = {"real clouds": {"0": {"energy_distance": 0.002}}}
-    lines = plane.table(report).splitlines()
+    lines = plane.EXPERIMENT.table(report).splitlines()
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == [
         "real clouds",
         "–",
@@ -136,16 +135,16 @@ def test_tables_of_some_methods():
     ]
     run = dict.fromkeys(eeg.COLUMNS, 0.5) | {"seconds": 1.0}
     report = {"results": {"gestures": {"calor": {"0": run, "1": run}, "real data": {"0": run}}}}
-    found = eeg.table(report)
+    found = eeg.EXPERIMENT.table(report)
     assert "gestures, 2 folds" in found
     assert "real data (1 of 2)" in found
 
 
 def test_experiments_refuse_what_they_do_not_know(capsys):
     with pytest.raises(ValueError, match="taxi: known data sets are random, contiguous"):
-        taxi.Settings.of("quick", ["mars"], None)
+        taxi.EXPERIMENT.of("quick", ["mars"], None)
     with pytest.raises(ValueError, match="eeg: seeds must be at least 1"):
-        eeg.Settings.of("quick", None, 0)
+        eeg.EXPERIMENT.of("quick", None, 0)
     assert main(["reproduce", "eeg", "--methods", "calor", "magic"]) == 2
     assert "--methods: known are calor; calor's first guess alone;" in capsys.readouterr().err
     parts = taxi.folds("random", 23)

@@ -8,6 +8,8 @@ import pytest
 from scipy.integrate import simpson
 
 import calor
+from calor.heat.exact import EuclideanKernel
+from calor.heat.methods import method, with_key
 from cases import MANIFOLDS, pair
 
 EXACT = [
@@ -158,6 +160,35 @@ def test_methods_that_a_manifold_has():
     mixed = calor.Product(calor.Sphere(2), calor.SPD(3))
     with pytest.raises(ValueError, match="has no method 'exact'"):
         calor.heat_kernel(mixed, "exact")
+
+
+def test_a_kernel_of_ones_own_is_found():
+    """On a manifold of a user's own, in products and quotients, and before what calor has."""
+
+    class Line(calor.Euclidean):
+        """R, of another class."""
+
+    @method(Line, "exact", when=lambda line: line.dim == 1)
+    class LineKernel(EuclideanKernel):
+        """Its kernel."""
+
+    made = []
+
+    @method(Line, "slow", rank=7, ready=with_key)
+    def slow(manifold, *, key, cache):
+        made.append((key, cache))
+        return LineKernel(manifold)
+
+    assert isinstance(calor.heat_kernel(Line(1)), LineKernel)
+    assert not isinstance(calor.heat_kernel(Line(2)), LineKernel)
+    product = calor.heat_kernel(calor.Product(Line(1), calor.Sphere(2)))
+    assert isinstance(product.kernels[0], LineKernel)
+    folded = calor.Quotient(Line(1), [lambda x: x, lambda x: -x])
+    assert isinstance(calor.heat_kernel(folded).cover, LineKernel)
+    calor.heat_kernel(folded, "slow", cache="there")
+    assert made == [(None, "there")]
+    with pytest.raises(ValueError, match="it has 'exact', 'slow', 'pinn', 'short-time'"):
+        calor.heat_kernel(Line(1), "none")
 
 
 def test_nothing_is_traced_twice():

@@ -13,6 +13,7 @@ from calor.heat.early.geodesics import shortest_radius
 from calor.solvers.forms import pair_rows as _pair_rows
 from calor.solvers.forms.pairs import PairForm
 from calor.solvers.recipes import Done, _pairs
+from calor.training import levenberg
 from descriptions import hyperboloid
 from own import AXES, affine_invariant, ellipsoid, relative, sphere, torus, untrained
 from surfaces import Ellipsoid
@@ -137,11 +138,12 @@ def test_rows_of_the_recipe_are_the_equation_and_the_law(double, compact):
     recipe = calor.recipes.pairs(
         points=48, steps=1, rounds=1, widths=(6, 6), t0=0.05, t1=0.4, r_max=1.5
     )
-    start = recipe.begin(manifold, 0, None, jr.key(1))
-    rows = recipe.data(manifold, 0, None, jr.key(2))
-    state = recipe.advance(manifold)(start, rows)
-    done = Done(jnp.stack([state.parameters] * len(recipe.stages(manifold))), jnp.zeros(9))
-    solution = recipe.solution(manifold, done)
+    plan = recipe.plan(manifold)
+    start = plan.begin(0, None, jr.key(1))
+    rows = plan.rows(0, None, jr.key(2))
+    state = levenberg._advance(plan, rows, start)
+    done = Done(jnp.stack([state.parameters] * len(plan.steps())), jnp.zeros(9))
+    solution = plan.solution(done)
 
     def residual(row):
         return row["weight"] * solution.terms(row["t"], row["x"], row["x0"]).residual()

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -17,6 +18,8 @@ from calor.heat.equation import radial_terms
 from calor.manifolds.names import manifold_named, name_of
 from calor.solvers import check as validation
 from calor.solvers import solve as solver
+from calor.training import loop
+from calor.training.run import Run
 
 SMALL = recipes.default(points=100, steps=10, rounds=2)
 
@@ -121,16 +124,41 @@ def test_a_certificate_answers_for_its_times_only(small):
 def test_seeds_reproduce_and_an_interrupted_run_resumes(tmp_path, interrupt_training):
     plane = calor.Euclidean(2)
     recipe = recipes.default(points=64, steps=3, rounds=2)
-    whole, _ = solver._train(plane, recipe, jr.key(0), False, None)
+    solve = partial(calor.solve, plane, recipe, progress=False, certificate_points=8)
+    whole = solve(key=jr.key(0))
     file = tmp_path / "run.partial"
 
     interrupt_training(5)
     with pytest.raises(KeyboardInterrupt):
-        solver._train(plane, recipe, jr.key(0), False, file)
+        solve(key=jr.key(0), resume=file)
     with pytest.raises(calor.FileError, match="another run: its key"):
-        solver._train(plane, recipe, jr.key(1), False, file)
-    done, _ = solver._train(plane, recipe, jr.key(0), False, file)
-    np.testing.assert_array_equal(done.parameters, whole.parameters)
+        solve(key=jr.key(1), resume=file)
+    again = solve(key=jr.key(0), resume=file)
+    assert not file.exists()
+    same = jax.tree.map(np.array_equal, again.solution.networks, whole.solution.networks)
+    assert all(jax.tree.leaves(same))
+
+
+def test_descent_goes_on_too(tmp_path, monkeypatch):
+    """The paper's recipe is resumed like the training of a model."""
+    recipe = recipes.paper(width=8, depth=1, frequencies=4, steps=6, batch=64)
+    plan, advance, calls = recipe.plan(calor.Sphere(2)), loop._advance, []
+    monkeypatch.setattr(loop, "_CALL", 0.0)  # a call for every step
+    whole, _ = plan.find(key=jr.key(0), run=Run(progress=False))
+
+    def interrupted(*inputs):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return advance(*inputs)
+
+    monkeypatch.setattr(loop, "_advance", interrupted)
+    run = Run("", {"of": "a sphere"}, False, tmp_path / "run.partial")
+    with pytest.raises(KeyboardInterrupt):
+        plan.find(key=jr.key(0), run=run)
+    again, _ = plan.find(key=jr.key(0), run=run)
+    assert len(calls) == 4 + 3
+    assert jax.tree.all(jax.tree.map(np.array_equal, again.network, whole.network))
 
 
 @pytest.mark.slow
@@ -154,10 +182,30 @@ def test_the_recipe_of_the_paper(name):
 
 
 def test_the_law_of_the_paper():
-    assert recipes.paper().interval(calor.Sphere(2)) == (0.1, 5.0)
-    assert recipes.paper().interval(calor.SPD(10)) == (0.1, 1.0)
-    assert recipes.paper().law(calor.Sphere(2)).order == 3
-    assert isinstance(recipes.paper().law(calor.SPD(10)), calor.ZerothOrder)
+    sphere, matrices = (recipes.paper().plan(m) for m in (calor.Sphere(2), calor.SPD(10)))
+    assert sphere.interval == (0.1, 5.0)
+    assert matrices.interval == (0.1, 1.0)
+    assert sphere.law.order == 3
+    assert isinstance(matrices.law, calor.ZerothOrder)
+    rotations = recipes.paper().plan(calor.SO3())
+    assert rotations.interval == (0.1, 5.0)
+    assert rotations.law.cover.order == 3
+    clouds = recipes.paper().plan(calor.PointCloud(3, 2))
+    assert clouds.interval == (0.01, 0.5)
+
+
+def test_every_manifold_has_a_recipe_of_its_own():
+    surface = calor.Submanifold(lambda x: x @ x - 1, 3)
+    for manifold, recipe in (
+        (calor.Sphere(2), recipes.Default),
+        (calor.SPD(3), recipes.Default),
+        (calor.PointCloud(3, 2), recipes.Clouds),
+        (surface, recipes.Pairs),
+    ):
+        assert solver.own_recipe(manifold) is recipe
+    for manifold in (calor.Product(calor.Sphere(2), calor.Sphere(2)), surface):
+        with pytest.raises(ValueError, match="kernel coordinates"):
+            recipes.paper().plan(manifold)
 
 
 def test_bad_requests_are_explained():

@@ -3,19 +3,33 @@
 Exit codes: 0 done, 2 bad usage or input, 130 interrupted; 1 is a defect of calor itself.  Messages
 are one line on stderr, with a stack trace only if `--debug` asks for it.
 
-JAX and matplotlib are imported by the commands that need them, so `calor --help` does not wait.
+Every command has a file with its name: `describe` tells the parser what it takes and what to run.
+Only the file of the command that is called is opened, and JAX and matplotlib are imported when it
+needs them, so `calor --help` does not wait.
 """
 
 import argparse
+import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
 from .. import __version__
-from . import bench, completion, demo, kernels, models, reproduce
 from ._shared import BAD_INPUT, DEFECT, DONE, INTERRUPTED, InputError, interrupts
+
+COMMANDS = {
+    "demo": "fit, score and draw a model of the world's airports",
+    "fit": "fit a diffusion model to points in a file",
+    "sample": "draw points from a saved model",
+    "score": "log-likelihoods of points under a saved model",
+    "solve": "solve the heat kernel of a manifold and save it",
+    "check": "measure the accuracy of a saved kernel again",
+    "bench": "measure the errors of the exact heat kernels",
+    "reproduce": "run an experiment of the paper",
+    "completion": "print a script that completes commands in a shell",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,8 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    named = next((word for word in arguments if not word.startswith("-")), "")
     try:
-        options = _parser().parse_args(arguments)
+        parser, _ = parsers({named} & COMMANDS.keys())
+        options = parser.parse_args(arguments)
         with interrupts():
             return options.run(options)
     except SystemExit as done:  # --help and --version
@@ -66,7 +82,10 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; see {self.prog} --help")
 
 
-def _parser() -> argparse.ArgumentParser:
+def parsers(
+    described: Collection[str],
+) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """The parser, and those of all commands; only some are told what their command takes."""
     common = _Parser(add_help=False)
     common.add_argument(
         "--debug",
@@ -83,9 +102,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"calor {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, models, kernels, bench, reproduce, completion):
-        module.add(commands, common)
-    return parser
+    for name, about in COMMANDS.items():
+        command = commands.add_parser(name, help=about, parents=[common])
+        if name in described:
+            importlib.import_module(f".{name}", __name__).describe(command)
+    return parser, commands.choices
 
 
 SEES = (

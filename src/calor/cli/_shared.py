@@ -1,8 +1,9 @@
-"""What the commands share: errors of the user's input, Ctrl-C, files that are written whole."""
+"""What the commands share: errors of the user's input, reports, Ctrl-C, files written whole."""
 
 import argparse
 import contextlib
 import importlib
+import json
 import os
 import signal
 import sys
@@ -10,11 +11,18 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ..store import atomic as _atomic
 
 DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+# Known without JAX, for help.
+MANIFOLDS = (
+    "sphere:N, so3, torus:N, hyperbolic:N, spd:N, euclidean:N, cloud:NxK, a product as "
+    "so3*euclidean:3, or your own as FILE.py:NAME"
+)
 
 
 class InputError(Exception):
@@ -67,6 +75,17 @@ def input_errors():
         yield
     except (ValueError, TypeError, FloatingPointError) as error:
         raise InputError(str(error)) from error
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option of every command that `report`s."""
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+
+
+def report(options: argparse.Namespace, found: dict[str, Any], text: str) -> int:
+    """Print what was found, for people or as JSON; all is done then."""
+    print(json.dumps(found, indent=2) if options.json else text)
+    return DONE
 
 
 def whole(text: str) -> int:

@@ -1,26 +1,20 @@
 """`calor bench`: the errors of the exact kernels, measured on the spot."""
 
+import argparse
 import dataclasses
-import json
 
-from ._shared import DONE, progress
+from ._shared import add_json, progress, report
 
 
-def add(commands, common):
-    """Add the command."""
-    bench = commands.add_parser(
-        "bench",
-        help="measure the errors of the exact heat kernels",
-        description=(
-            "Measure log p and score of every exact heat kernel against reference formulas in "
-            "float64, the cut locus included, and print the largest errors. Takes a quarter of a "
-            "minute."
-        ),
-        epilog="Example: calor bench",
-        parents=[common],
+def describe(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = (
+        "Measure log p and score of every exact heat kernel against reference formulas in float64, "
+        "the cut locus included, and print the largest errors. Takes a quarter of a minute."
     )
-    bench.add_argument("--json", action="store_true", help="print the measurements as JSON")
-    bench.set_defaults(run=_bench)
+    parser.epilog = "Example: calor bench"
+    add_json(parser)
+    parser.set_defaults(run=_bench)
 
 
 def _bench(options) -> int:
@@ -28,6 +22,5 @@ def _bench(options) -> int:
         show("starting JAX")
         from ..experiments import accuracy
 
-        report = accuracy.measure_all(show)
-    print(json.dumps(dataclasses.asdict(report), indent=2) if options.json else report)
-    return DONE
+        measured = accuracy.measure_all(show)
+    return report(options, dataclasses.asdict(measured), str(measured))

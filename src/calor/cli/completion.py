@@ -2,32 +2,29 @@
 
 import argparse
 
+from . import COMMANDS, parsers
 from ._shared import DONE
 
 _SHELLS = ("bash", "zsh", "fish")
 
 
-def add(commands, common):
-    """Add the command."""
-    completion = commands.add_parser(
-        "completion",
-        help="print a script that completes commands in a shell",
-        description=(
-            "Print a script that lets the shell complete commands, options and files. bash and "
-            "zsh evaluate it, fish reads it from a file."
-        ),
-        epilog='Example: eval "$(calor completion bash)", in ~/.bashrc; for fish: '
-        "calor completion fish > ~/.config/fish/completions/calor.fish",
-        parents=[common],
+def describe(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = (
+        "Print a script that lets the shell complete commands, options and files. bash and zsh "
+        "evaluate it, fish reads it from a file."
     )
-    completion.add_argument("shell", choices=_SHELLS)
-    completion.set_defaults(run=lambda options: _print_script(options, commands))
+    parser.epilog = (
+        'Example: eval "$(calor completion bash)", in ~/.bashrc; for fish: calor completion fish '
+        "> ~/.config/fish/completions/calor.fish"
+    )
+    parser.add_argument("shell", choices=_SHELLS)
+    parser.set_defaults(run=_print_script)
 
 
-def _print_script(options, commands) -> int:
-    found = {name: _options(parser) for name, parser in commands.choices.items()}
-    about = {action.dest: action.help or "" for action in commands._choices_actions}
-    print(_fish(found, about) if options.shell == "fish" else _bash(found, options.shell))
+def _print_script(options) -> int:
+    found = {name: _options(parser) for name, parser in parsers(COMMANDS)[1].items()}
+    print(_fish(found) if options.shell == "fish" else _bash(found, options.shell))
     return DONE
 
 
@@ -35,12 +32,18 @@ def _options(parser) -> dict[str, list[str]]:
     """Options of a command and the values that each may have; "" stands for the positional."""
     found: dict[str, list[str]] = {"": []}
     for action in parser._actions:
-        choices = [str(choice) for choice in action.choices or ()]
+        choices = [str(choice) for choice in action.choices or _suggested(action)]
         if not action.option_strings:
             found[""] += choices
         elif action.help != argparse.SUPPRESS:
             found |= {name: choices for name in action.option_strings}
     return found
+
+
+def _suggested(action):
+    """The words of a metavar such as auto|exact|...: values that come to mind, among others."""
+    words = str(action.metavar or "").split("|")
+    return words[:-1] if words[-1] == "..." else []
 
 
 def _bash(commands, shell):
@@ -78,10 +81,10 @@ def _bash(commands, shell):
     )
 
 
-def _fish(commands, about):
+def _fish(commands):
     lines = ["complete -c calor -n __fish_use_subcommand -l version -l debug -l help"]
     for name, options in commands.items():
-        described = about.get(name, "").replace("'", "\\'")
+        described = COMMANDS[name].replace("'", "\\'")
         lines.append(f"complete -c calor -n __fish_use_subcommand -f -a {name} -d '{described}'")
         seen = f"-n '__fish_seen_subcommand_from {name}'"
         for option, choices in options.items():

@@ -1,45 +1,32 @@
 """`calor reproduce`: the experiments of the paper, beside what was published."""
 
+import argparse
 import dataclasses
-import json
 from pathlib import Path
 
-from ._shared import DONE, InputError, input_errors, positive
+from ._shared import InputError, add_json, input_errors, positive, report
 
 _EXPERIMENTS = ("earth", "so3", "taxi", "eeg", "plane", "qm9")
 
 
-def add(commands, common):
-    """Add the command."""
-    reproduce = commands.add_parser(
-        "reproduce",
-        help="run an experiment of the paper",
-        description=(
-            "Run an experiment of the paper and print its table, beside the published figures. "
-            "earth: events on the globe, read from the folder that CALOR_DATA names. so3: mixtures "
-            "of rotations. taxi: traffic flows on SPD(10) given predictors. eeg: covariances of "
-            "brain and muscle signals by class. plane: random points that repel each other. qm9: "
-            "molecules, from CALOR_DATA or the package qm9pack. Results go to a folder as JSON and "
-            "figures."
-        ),
-        epilog="Example: CALOR_DATA=~/data calor reproduce earth --only floods --out results",
-        parents=[common],
+def describe(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = (
+        "Run an experiment of the paper and print its table, beside the published figures. earth: "
+        "events on the globe, read from the folder that CALOR_DATA names. so3: mixtures of "
+        "rotations. taxi: traffic flows on SPD(10) given predictors. eeg: covariances of brain and "
+        "muscle signals by class. plane: random points that repel each other. qm9: molecules, from "
+        "CALOR_DATA or the package qm9pack. Results go to a folder as JSON and figures."
     )
-    reproduce.add_argument("experiment", choices=_EXPERIMENTS)
-    reproduce.add_argument(
-        "--only",
-        nargs="+",
-        metavar="NAME",
-        help="some of its data sets",
-    )
-    reproduce.add_argument("--methods", nargs="+", metavar="NAME", help="some rows of its table")
-    reproduce.add_argument("--budget", choices=["quick", "default", "full"], default="default")
-    reproduce.add_argument(
-        "--seeds", type=positive, help="how many splits (default: by the budget)"
-    )
-    reproduce.add_argument("--out", type=Path, default=Path("results"), help="a folder")
-    reproduce.add_argument("--json", action="store_true", help="print the results as JSON")
-    reproduce.set_defaults(run=_reproduce)
+    parser.epilog = "Example: CALOR_DATA=~/data calor reproduce earth --only floods --out results"
+    parser.add_argument("experiment", choices=_EXPERIMENTS)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="some of its data sets")
+    parser.add_argument("--methods", nargs="+", metavar="NAME", help="some rows of its table")
+    parser.add_argument("--budget", choices=["quick", "default", "full"], default="default")
+    parser.add_argument("--seeds", type=positive, help="how many splits (default: by the budget)")
+    parser.add_argument("--out", type=Path, default=Path("results"), help="a folder")
+    add_json(parser)
+    parser.set_defaults(run=_reproduce)
 
 
 def _reproduce(options) -> int:
@@ -50,15 +37,14 @@ def _reproduce(options) -> int:
 
         modules = {"so3": "rotations", "qm9": "molecules"}
         module = modules.get(options.experiment, options.experiment)
-        experiment = import_module(f"..experiments.{module}", __package__)
-        settings = experiment.Settings.of(options.budget, options.only, options.seeds)
+        experiment = import_module(f"..experiments.{module}", __package__).EXPERIMENT
+        settings = experiment.of(options.budget, options.only, options.seeds)
         if options.methods:
-            unknown = [name for name in options.methods if name not in experiment.METHODS]
+            unknown = [name for name in options.methods if name not in experiment.methods]
             if unknown:
-                known = "; ".join(experiment.METHODS)
+                known = "; ".join(experiment.methods)
                 raise InputError(f"--methods: known are {known}; got {unknown[0]!r}")
             settings = dataclasses.replace(settings, methods=tuple(options.methods))
         options.out.mkdir(parents=True, exist_ok=True)
-        report = experiment.run(settings, options.out)
-    print(json.dumps(report, indent=2) if options.json else experiment.table(report))
-    return DONE
+        found = experiment.run(settings, options.out)
+    return report(options, found, experiment.table(found))

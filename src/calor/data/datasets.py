@@ -19,7 +19,8 @@ from jaxtyping import Array, Float
 from ..core.numerics import sinc
 from ..core.types import Key
 from ..manifolds import SO3, Sphere
-from .tables import from_latitude_longitude, read_points
+from .columns import from_latitude_longitude
+from .tables import read_points
 
 EARTH = {"volcano": "volerup.csv", "quakes": "quakes_all.csv", "floods": "flood.csv"}
 EARTH["fires"] = "fire.csv"

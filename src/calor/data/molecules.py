@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ..manifolds import PointCloud
+from ..manifolds import AbstractManifold, PointCloud
 from ..store.atomic import replacing
+from .forms import FORMS, Form, Format, form
 
 SYMBOLS = ("H", "C", "N", "O", "F")
 NUMBERS = (1, 6, 7, 8, 9)
@@ -175,13 +176,26 @@ def molecule_space(largest: int = 29, smallest: int = 3) -> PointCloud:
     return PointCloud(largest, 3 + len(NUMBERS), smallest=smallest, centred=3)
 
 
-def is_molecule_space(manifold: Any) -> bool:
+def _holds_molecules(manifold: PointCloud) -> bool:
+    return manifold.features == 3 + len(NUMBERS) and manifold.centred == 3
+
+
+@form(PointCloud, when=_holds_molecules)
+def _molecules(manifold: PointCloud) -> Form:
+    def write_clouds(path: Path, points: np.ndarray) -> None:
+        write(path, from_clouds(points, manifold))
+
+    def read_clouds(path: Path) -> np.ndarray:
+        return to_clouds(read_xyz(path), manifold)
+
+    formats = {".sdf": Format(write_clouds), ".xyz": Format(write_clouds, read_clouds)}
+    return Form(manifold, formats=formats)
+
+
+def is_molecule_space(manifold: AbstractManifold) -> bool:
     """Whether clouds of a manifold can be read as molecules."""
-    return (
-        isinstance(manifold, PointCloud)
-        and manifold.features == 3 + len(NUMBERS)
-        and manifold.centred == 3
-    )
+    found = FORMS.find(manifold)
+    return found is not None and found.made is _molecules
 
 
 def to_clouds(molecules: Sequence[Molecule], manifold: PointCloud) -> np.ndarray:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..core.types import Point, Points
 from ..manifolds import AbstractManifold
 from ..manifolds.base import TOLERANCE
-from .tables import as_array
+from .forms import BadRow, as_array
 
 # How far rounding to single precision may move a point.
 _ROUNDING = 0.05
@@ -114,9 +114,11 @@ def _rows(manifold: AbstractManifold, data: Any, name: str, at_least: int) -> np
     bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(
+        raise BadRow(
+            row,
+            "NaN or infinite",
             f"{name} has NaN or infinite entries in {int(bad.sum())} rows, the first is "
-            f"row {row}; clean the data first."
+            f"row {row}; clean the data first.",
         )
     return array
 
@@ -126,8 +128,12 @@ def _on_manifold(manifold: AbstractManifold, points: Array, name: str) -> Array:
     offsets = np.asarray(_offsets(manifold, points))
     if not np.all(offsets <= TOLERANCE):
         row = int(np.argmax(~(offsets <= TOLERANCE)))
-        manifold.check_point(points[row], f"{name}[{row}]")
-        raise ValueError(f"{name}[{row}] is not on {manifold}.")
+        reason = f"not a point of {manifold}, {offsets[row]:.3g} away from it"
+        try:
+            manifold.check_point(points[row], f"{name}[{row}]")
+        except ValueError as error:
+            raise BadRow(row, reason, str(error)) from error
+        raise BadRow(row, reason, f"{name}[{row}] is not on {manifold}.")
     return _projected(manifold, points)
 
 

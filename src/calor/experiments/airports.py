@@ -15,15 +15,14 @@ import numpy as np
 
 from ..data import datasets
 from ..manifolds import Sphere
-from ..models.density import fit_density
-from ..models.diffusion import Diffusion, fit
-from ..models.flow import fit_flow
+from ..models.diffusion import Diffusion
 from ..models.network import Network
-from ..solvers.choose import heat_kernel
 from ..training.settings import Training
 from .experiment import markdown
+from .methods import ADAPTIVE, DENSITY, FLOW, LEARNED, fit_points
 
 DIFFUSION = "diffusion, learned kernel"
+_METHODS = {DIFFUSION: LEARNED, "flow matching": FLOW, DENSITY: DENSITY, ADAPTIVE: ADAPTIVE}
 UNIFORM = -float(np.log(4 * np.pi))
 """The log-density of the uniform law."""
 
@@ -105,21 +104,12 @@ def run(
     if budget.airports is not None:
         points = np.random.default_rng(0).permutation(points)[: budget.airports]
     train, held, test = datasets.split(points, seed=0)
-    learned, exact = heat_kernel(Sphere(2), "pinn"), heat_kernel(Sphere(2), "exact")
-    chosen: dict = {"network": budget.network, "training": budget.training}
-    shared = {"key": jr.key(0), "validation": held}
-    fits = {
-        DIFFUSION: lambda: fit(learned, train, **shared, **chosen),
-        "flow matching": lambda: fit_flow(learned, train, **shared, **chosen),
-        "kernel density, one bandwidth": lambda: fit_density(exact, train, **shared),
-        "kernel density, adaptive": lambda: fit_density(exact, train, adaptive=True, **shared),
-    }
     models, scores = {}, []
-    for number, (name, make) in enumerate(fits.items(), start=2):
+    for number, (name, method) in enumerate(_METHODS.items(), start=2):
         progress(f"{number}/6  fitting and scoring: {name}")
-        begun = time.perf_counter()
-        models[name] = make()
-        seconds = time.perf_counter() - begun
+        chosen = {"network": budget.network, "training": budget.training}
+        given: dict = {"key": jr.key(0), "validation": held, "trained": chosen}
+        models[name], seconds = fit_points(method, Sphere(2), train, **given)
         values = np.asarray(models[name].log_prob(test), float)
         error = float(values.std(ddof=1) / np.sqrt(len(values)))
         scores.append(Score(name, float(values.mean()), error, round(seconds, 1)))

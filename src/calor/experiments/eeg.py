@@ -12,8 +12,7 @@ that show what this does.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from pathlib import Path
+import functools
 
 import jax.random as jr
 import numpy as np
@@ -25,10 +24,17 @@ from ..models.flow import fit_flow
 from ..models.network import Network
 from ..solvers.choose import heat_kernel
 from ..training.settings import Training
-from . import experiment as _report
-from . import metrics
-from . import rivals as _rivals
-from .experiment import Plan, resumable, save_figure, timed
+from . import metrics, rivals
+from .experiment import (
+    Budget,
+    Experiment,
+    Job,
+    markdown,
+    results_of,
+    save_figure,
+    summary,
+    timed,
+)
 
 NAMES = ("fists or feet", "task or rest", "gestures")
 MOABB = ("BNCI2014-002", "BNCI2015-001")
@@ -44,31 +50,16 @@ COLUMNS = ("precision", "recall", "quality", "auc", "f1")
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is run."""
+class Choices:
+    """What the budget decides."""
 
-    names: tuple[str, ...]
-    seeds: int | None
-    """How many of the folds; all by default."""
     training: Training
     """The same for all models."""
-    network: Network
+    network: Network = Network(128, 3)
     most: int | None = 1500
     """So many matrices of a data set, chosen at random; all if there are fewer."""
     steps: int = 40
     """Of generation."""
-    methods: tuple[str, ...] = METHODS
-
-    @staticmethod
-    def of(budget: str, only: Sequence[str] | None, seeds: int | None) -> "Settings":
-        """The settings of a budget: `quick`, `default` or `full`."""
-        names = _report.chosen("eeg", only or NAMES, NAMES + MOABB, seeds)
-        if budget == "quick":
-            training = Training(steps=2, batch=16, validate_every=2)
-            return Settings(names, seeds or 1, training, Network(16, 1), 200, steps=4)
-        factor, most = (10, None) if budget == "full" else (1, 1500)
-        training = Training(2000 * factor, 128, 2e-3, average=0.99, validate_every=50 * factor)
-        return Settings(names, seeds, training, Network(128, 3), most)
 
 
 def load(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -93,42 +84,27 @@ def folds(name: str, groups: np.ndarray) -> list[np.ndarray]:
     return [np.flatnonzero(np.isin(groups, part)) for part in np.array_split(order, FOLDS)]
 
 
-def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
-    """Fit and judge everything; results go to `out` as JSON and figures."""
-    identity = {
-        "training": dataclasses.asdict(settings.training),
-        "network": dataclasses.asdict(settings.network),
-        "most": settings.most,
-        "steps": settings.steps,
-        "put aside": "groups",
-    }
-    report: dict = {}
-    for name in settings.names:
-        loaded = load(name)
-        order = np.random.default_rng(0).permutation(len(loaded[0]))[: settings.most]
-        loaded = tuple(array[np.sort(order)] for array in loaded)
-        parts = folds(name, loaded[2])[: settings.seeds]
-        plan = Plan([name], len(parts), settings.methods)
-
-        def once(name, fold, method):
-            return _once(settings, loaded, parts[fold], name, fold, method, out)  # noqa: B023
-
-        report = resumable(out / "eeg.json", identity, plan, once, progress)
-    return report
+@functools.cache
+def _data(name: str, most: int | None) -> tuple[tuple[np.ndarray, ...], list[np.ndarray]]:
+    """Matrices, labels and groups, so many at most, and the rows of each test part."""
+    loaded = load(name)
+    kept = np.sort(np.random.default_rng(0).permutation(len(loaded[0]))[:most])
+    loaded = tuple(array[kept] for array in loaded)
+    return loaded, folds(name, loaded[2])
 
 
-def _once(settings, loaded, test, name, fold, method, out):
-    matrices, labels, groups = loaded
+def _once(job: Job[Choices]) -> dict:
+    (matrices, labels, groups), parts = _data(job.name, job.choices.most)
+    test = parts[job.seed]
     train = np.setdiff1d(np.arange(len(matrices)), test)
     real, real_labels = matrices[train], labels[train]
-    made_labels = real_labels
-    made, seconds = timed(lambda: draws(settings, method, real, real_labels, groups[train], fold))
-    chart = _rivals.LogEuclidean(real)
+    made, seconds = timed(lambda: draws(job, real, real_labels, groups[train]))
+    chart = rivals.LogEuclidean(real)
     ours, theirs = chart.inside(made), chart.inside(matrices[test])
     precision, recall = metrics.alpha_precision(theirs, ours), metrics.beta_recall(theirs, ours)
-    auc, f1 = classify(made, made_labels, matrices[test], labels[test])
-    if method == _CALOR and fold == 0:
-        _draw(chart, real, made, real_labels, name, out)
+    auc, f1 = classify(made, real_labels, matrices[test], labels[test])
+    if job.method == _CALOR and job.seed == 0:
+        _draw(chart, {"real": real, "generated": made}, real_labels, job)
     return {
         "precision": precision,
         "recall": recall,
@@ -141,42 +117,38 @@ def _once(settings, loaded, test, name, fold, method, out):
     }
 
 
-def draws(settings: Settings, method: str, matrices, labels, groups, seed: int) -> np.ndarray:
+def draws(
+    job: Job[Choices], matrices: np.ndarray, labels: np.ndarray, groups: np.ndarray
+) -> np.ndarray:
     """As many matrices as there are, with the same labels."""
+    method, seed = job.method, job.seed
     if method == _REAL:
         return matrices
     if method == _GUESS:
-        return _rivals.first_guess(labels, matrices, labels, 1, seed, groups)[:, 0]
+        return rivals.first_guess(labels, matrices, labels, 1, seed, groups)[:, 0]
     if method == _GAUSS:
-        return _rivals.gaussian_by_class(matrices, labels, seed)
-    ask: dict = {"condition": labels, "key": jr.key(1000 + seed), "steps": settings.steps}
+        return rivals.gaussian_by_class(matrices, labels, seed)
     choices: dict = {"condition": labels, "progress": False, "key": jr.key(seed)}
+    choices |= {"training": job.choices.training, "network": job.choices.network}
     if method not in (_CALOR_ROWS, _FLOW_ROWS):
         choices["groups"] = groups
-    if method in (_CALOR, _CALOR_ROWS, _RAW):
-        model = fit(
-            heat_kernel(SPD(matrices.shape[1])),
-            matrices,
-            training=settings.training,
-            network=settings.network,
-            centred=method != _RAW,
-            **choices,
-        )
-        return np.asarray(model.sample(len(labels), **ask), float)
     flow = method in (_FLOW, _FLOW_ROWS)
-    chart = (_rivals.LogEuclidean if flow else _rivals.Triangle)(matrices)
-    chart = _rivals.Standardized(chart, matrices)
-    model = (fit_flow if flow else fit)(
-        heat_kernel(Euclidean(chart.size)),
-        chart.inside(matrices),
-        training=settings.training,
-        network=settings.network,
-        **choices,
-    )
-    return chart.outside(np.asarray(model.sample(len(labels), **ask), float))
+    chart, manifold, points = None, SPD(matrices.shape[1]), matrices
+    if method in (_CALOR, _CALOR_ROWS, _RAW):
+        choices["centred"] = method != _RAW
+    else:
+        chart = (rivals.LogEuclidean if flow else rivals.Triangle)(matrices)
+        chart = rivals.Standardized(chart, matrices)
+        manifold, points = Euclidean(chart.size), chart.inside(matrices)
+    model = (fit_flow if flow else fit)(heat_kernel(manifold), points, **choices)
+    key, steps = jr.key(1000 + seed), job.choices.steps
+    made = np.asarray(model.sample(len(labels), condition=labels, key=key, steps=steps), float)
+    return made if chart is None else chart.outside(made)
 
 
-def classify(matrices, labels, test, test_labels) -> tuple[float, float]:
+def classify(
+    matrices: np.ndarray, labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray
+) -> tuple[float, float]:
     """AUC and macro F1 on test data of logistic regression in the tangent space."""
     try:
         from pyriemann.tangentspace import TangentSpace
@@ -201,28 +173,53 @@ def classify(matrices, labels, test, test_labels) -> tuple[float, float]:
     return float(auc), float(f1)
 
 
-def _draw(chart, real, made, labels, name, out):
+def _draw(
+    chart: rivals.LogEuclidean, groups: dict[str, np.ndarray], labels: np.ndarray, job: Job[Choices]
+) -> None:
     """Spectra, mean matrices and logarithms of real and generated matrices."""
-    slug = name.replace(" ", "-")
-    groups = {"real": real, "generated": made}
-    save_figure(out / f"eeg-{slug}-spectra.png", lambda plots: plots.spectra(groups))
     places = {title: chart.inside(matrices) for title, matrices in groups.items()}
-    save_figure(out / f"eeg-{slug}-scatter.png", lambda plots: plots.scatter(places, labels))
-    save_figure(out / f"eeg-{slug}-means.png", lambda plots: plots.mean_matrices(groups, labels))
+    figures = {
+        "spectra": lambda plots: plots.spectra(groups),
+        "scatter": lambda plots: plots.scatter(places, labels),
+        "means": lambda plots: plots.mean_matrices(groups, labels),
+    }
+    for title, draw in figures.items():
+        save_figure(job.out / f"eeg-{job.name.replace(' ', '-')}-{title}.png", draw)
 
 
-def table(report: dict) -> str:
-    """The results as Markdown, one table for each data set."""
+def _table(report: dict) -> str:
+    """One table for each data set."""
     header = ["", "α-precision", "β-recall", "Q-F1", "AUC", "F1", "s"]
     parts = []
     for name, results in report["results"].items():
         rows, most = [], max(map(len, results.values()))
         for method in METHODS:
-            runs = list(results.get(method, {}).values())
-            if runs:
-                cells = [_report.summary([run[column] for run in runs]) for column in COLUMNS]
+            if runs := results_of(report, name, method):
+                cells = [summary([run[column] for run in runs]) for column in COLUMNS]
                 title = method if len(runs) == most else f"{method} ({len(runs)} of {most})"
                 rows.append([title, *cells, f"{np.mean([run['seconds'] for run in runs]):.0f}"])
-        parts.append(f"{name}, {most} folds\n\n")
-        parts[-1] += _report.markdown(header, rows)
+        parts.append(f"{name}, {most} folds\n\n" + markdown(header, rows))
     return "\n\n".join(parts)
+
+
+def _training(factor: int) -> Training:
+    return Training(2000 * factor, 128, 2e-3, average=0.99, validate_every=50 * factor)
+
+
+EXPERIMENT = Experiment(
+    "eeg",
+    NAMES,
+    METHODS,
+    budgets={
+        "quick": Budget(
+            1, Choices(Training(steps=2, batch=16, validate_every=2), Network(16, 1), 200, steps=4)
+        ),
+        "default": Budget(None, Choices(_training(1))),
+        "full": Budget(None, Choices(_training(10), most=None)),
+    },
+    once=_once,
+    table=_table,
+    on_demand=MOABB,
+    folds=lambda name, choices: len(_data(name, choices.most)[1]),
+    identity=lambda choices: {**dataclasses.asdict(choices), "put aside": "groups"},
+)

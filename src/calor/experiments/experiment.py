@@ -1,5 +1,9 @@
-"""What experiments share: rows of a table with their standard errors, and where they are kept."""
+"""What an experiment is: data sets, methods, budgets, one run of a method, and a table.
 
+Each result is kept as soon as it is there; a table has means and their standard errors.
+"""
+
+import dataclasses
 import datetime
 import itertools
 import json
@@ -8,13 +12,16 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
+from ..core.bar import bar
 from ..store.atomic import replacing
+
+C = TypeVar("C")
+T = TypeVar("T")
 
 
 def hardware() -> str:
@@ -28,69 +35,136 @@ def write_json(path: Path, report: dict) -> None:
         file.write(json.dumps(report, indent=1).encode())
 
 
-class Plan(NamedTuple):
-    """What an experiment runs: every method on every data set, with every seed."""
+class Budget(NamedTuple, Generic[C]):
+    """How much is run, unless something else is asked for."""
 
-    names: Sequence[str]
-    seeds: int
-    methods: Sequence[str]
-
-    def jobs(self) -> list[tuple[str, int, str]]:
-        """Data set, seed and method of each run."""
-        return list(itertools.product(self.names, range(self.seeds), self.methods))
-
-
-def resumable(
-    path: Path,
-    identity: dict,
-    plan: Plan,
-    once: Callable[[str, int, str], dict],
-    progress: bool | None,
-) -> dict:
-    """Run a plan job by job, keeping each result; go on from what is there.
-
-    Args:
-        path: the file that results are kept in.
-        identity: the settings; results of others are not overwritten.
-        plan: what to run.
-        once: runs one job and returns its result.
-        progress: whether to show a progress bar; by default on a terminal only.
-    """
-    identity = json.loads(json.dumps(identity))
-    report = {"date": today(), "hardware": hardware(), "identity": identity, "results": {}}
-    if path.is_file():
-        report = json.loads(path.read_text())
-        if report.get("identity") != identity:
-            raise ValueError(f"{path} has results of other settings; choose another folder.")
-    disable = None if progress is None else not progress
-    for name, seed, method in tqdm(plan.jobs(), desc=path.stem, disable=disable, leave=False):
-        done = report["results"].setdefault(name, {}).setdefault(method, {})
-        if str(seed) not in done:
-            done[str(seed)] = once(name, seed, method)
-            write_json(path, report)
-            # Every fit compiles its own programs; after some seventy of them a process may have no
-            # room for more.
-            jax.clear_caches()
-    return report
+    seeds: int | None
+    """How many splits of the data; all folds if None."""
+    choices: C
+    """What an experiment has to choose, a frozen dataclass of its own."""
+    names: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None
 
 
-def chosen(
-    experiment: str,
-    only: Sequence[str] | None,
-    names: Sequence[str],
-    seeds: int | None,
-    kind: str = "data sets",
-) -> tuple[str, ...]:
-    """The data sets (or another kind) to run, all by default; an error names what is unknown."""
-    unknown = [name for name in only or () if name not in names]
-    if unknown:
-        raise ValueError(f"{experiment}: known {kind} are {', '.join(names)}, got {unknown[0]!r}.")
-    if seeds is not None and seeds < 1:
-        raise ValueError(f"{experiment}: seeds must be at least 1, got {seeds}.")
-    return tuple(only or names)
+@dataclasses.dataclass(frozen=True)
+class Settings(Generic[C]):
+    """What is run."""
+
+    names: tuple[str, ...]
+    seeds: int | None
+    methods: tuple[str, ...]
+    choices: C
 
 
-def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+class Job(NamedTuple, Generic[C]):
+    """One run: a method on a data set, with a seed or on a fold."""
+
+    name: str
+    seed: int
+    method: str
+    choices: C
+    out: Path
+    """A folder for figures."""
+
+
+def _nothing(report: dict, settings: Settings[Any], out: Path) -> None:
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment(Generic[C]):
+    """Every method on every data set, with every seed, and a table of what came out."""
+
+    title: str
+    """As it is called on the command line; its results are in the file of that name."""
+    names: tuple[str, ...]
+    """Its data sets."""
+    methods: tuple[str, ...]
+    """The rows of its table."""
+    budgets: Mapping[str, Budget[C]]
+    """By the names `quick`, `default` and `full`."""
+    once: Callable[[Job[C]], dict]
+    """Runs one job and returns its result."""
+    table: Callable[[dict], str]
+    """The results as Markdown."""
+    kind: str = "data sets"
+    """What the names are names of."""
+    on_demand: tuple[str, ...] = ()
+    """Data sets that are run only if they are asked for."""
+    sparing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """Methods that run on some data sets only, unless methods are asked for."""
+    folds: Callable[[str, C], int] | None = None
+    """How many folds a data set has; without it there are as many splits as one likes."""
+    identity: Callable[[Any], dict] = dataclasses.asdict
+    """What results depend on; those of other settings are not overwritten."""
+    finish: Callable[[dict, Settings[C], Path], None] = _nothing
+    """Adds to the report, and draws what is about all of it."""
+
+    def of(self, budget: str, only: Sequence[str] | None, seeds: int | None) -> Settings[C]:
+        """The settings of a budget; an error names what is unknown.
+
+        Args:
+            budget: `quick`, `default` or `full`.
+            only: some of the data sets.
+            seeds: how many splits or folds.
+        """
+        usual = self.budgets[budget]
+        known = (usual.names or self.names) + self.on_demand
+        unknown = [name for name in only or () if name not in known]
+        if unknown:
+            raise ValueError(
+                f"{self.title}: known {self.kind} are {', '.join(known)}, got {unknown[0]!r}."
+            )
+        if seeds is not None and seeds < 1:
+            raise ValueError(f"{self.title}: seeds must be at least 1, got {seeds}.")
+        names = tuple(only or usual.names or self.names)
+        return Settings(names, seeds or usual.seeds, usual.methods or self.methods, usual.choices)
+
+    def jobs(self, settings: Settings[C], out: Path) -> list[Job[C]]:
+        """All jobs, in their order."""
+        spared = self.sparing if settings.methods == self.methods else {}
+        jobs = []
+        for name in settings.names:
+            counts = [settings.seeds] if settings.seeds else []
+            counts += [self.folds(name, settings.choices)] if self.folds else []
+            methods = [each for each in settings.methods if name in spared.get(each, (name,))]
+            pairs = itertools.product(range(min(counts)), methods)
+            jobs += [Job(name, seed, method, settings.choices, out) for seed, method in pairs]
+        return jobs
+
+    def run(self, settings: Settings[C], out: Path, progress: bool | None = None) -> dict:
+        """Run job by job; results go to `out` as JSON and figures.
+
+        A run that was interrupted goes on: what is in `out` already is not computed again.
+
+        Args:
+            settings: of a budget.
+            out: a folder.
+            progress: whether to show a progress bar; by default on a terminal only.
+        """
+        path = out / f"{self.title}.json"
+        identity = json.loads(json.dumps(self.identity(settings.choices)))
+        report = {"date": today(), "hardware": hardware(), "identity": identity, "results": {}}
+        if path.is_file():
+            report = json.loads(path.read_text())
+            if report.get("identity") != identity:
+                raise ValueError(f"{path} has results of other settings; choose another folder.")
+        jobs = self.jobs(settings, out)
+        with bar(len(jobs), self.title, unit="run", progress=progress) as shown:
+            for job in jobs:
+                done = report["results"].setdefault(job.name, {}).setdefault(job.method, {})
+                if str(job.seed) not in done:
+                    done[str(job.seed)] = self.once(job)
+                    write_json(path, report)
+                    # Every fit compiles its own programs; after some seventy of them a process may
+                    # have no room for more.
+                    jax.clear_caches()
+                shown.update()
+        self.finish(report, settings, out)
+        return report
+
+
+def timed(function: Callable[[], T]) -> tuple[T, float]:
     """The value of a function and the seconds it took."""
     start = time.perf_counter()
     return function(), time.perf_counter() - start
@@ -119,32 +193,48 @@ def summary(values: Sequence[float]) -> str:
     return f"{mean} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}"
 
 
-def table(
+def results_of(report: dict, name: str, method: str) -> list[dict]:
+    """The results of a method on a data set, of all seeds."""
+    return list(report["results"].get(name, {}).get(method, {}).values())
+
+
+def likelihoods(
     report: dict,
     titles: Mapping[str, str],
     methods: Sequence[str],
     published: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """The results as a Markdown table, published figures first.
+    """Test log-likelihoods as a Markdown table, published figures first.
 
     Args:
-        report: what `resumable` returned.
+        report: what an experiment returned.
         titles: of the columns, by the name of the data set.
         methods: the rows.
         published: figures of others, by source and data set.
     """
-    results = report["results"]
-    names = [name for name in titles if name in results]
+    names = [name for name in titles if name in report["results"]]
     rows = [
         [source, *(f"{figures[name]:.2f}" if name in figures else "–" for name in names)]
         for source, figures in published.items()
     ]
+    header = ["test log-likelihood", *(titles[name] for name in names)]
+    return markdown(header, rows + measured(report, names, methods, "log_prob", summary))
+
+
+def measured(
+    report: dict,
+    names: Sequence[str],
+    methods: Sequence[str],
+    column: str,
+    cell: Callable[[list[float]], str],
+) -> list[list[str]]:
+    """Rows of a table, one for each method that was run, one column for each data set."""
+    rows = []
     for method in methods:
-        cells = [results[name].get(method, {}).values() for name in names]
-        if any(cells):
-            values = [[run["log_prob"] for run in cell] for cell in cells]
-            rows.append([method, *(summary(v) if v else "–" for v in values)])
-    return markdown(["test log-likelihood", *(titles[name] for name in names)], rows)
+        values = [[run[column] for run in results_of(report, name, method)] for name in names]
+        if any(values):
+            rows.append([method, *(cell(found) if found else "–" for found in values)])
+    return rows
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

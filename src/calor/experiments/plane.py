@@ -7,8 +7,6 @@ sorted radii and sorted distances, beside that of two sets of real ones.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from pathlib import Path
 
 import jax.random as jr
 import numpy as np
@@ -16,39 +14,22 @@ import numpy as np
 from ..manifolds import PointCloud
 from ..models.clouds import CloudNetwork
 from ..training.settings import Training
-from . import experiment as _report
-from ._clouds import EXACT, FLOW, LEARNED, MATCHED, fit_clouds
-from .experiment import Plan, markdown, resumable
+from .experiment import Budget, Experiment, Job, markdown, measured
+from .methods import CLOUD_EXACT, CLOUD_FLOW, CLOUD_LEARNED, CLOUD_MATCHED, fit_clouds
 
 SIZES = ("6", "8", "10")
 _REAL, _LABELLED = "real clouds", "labelled"
-METHODS = (_REAL, EXACT, LEARNED, _LABELLED, FLOW, MATCHED)
+METHODS = (_REAL, CLOUD_EXACT, CLOUD_LEARNED, _LABELLED, CLOUD_FLOW, CLOUD_MATCHED)
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is run."""
+class Choices:
+    """What the budget decides."""
 
-    names: tuple[str, ...]
-    seeds: int
     points: int
     network: CloudNetwork
     training: Training
     samples: int
-    methods: tuple[str, ...] = METHODS
-
-    @staticmethod
-    def of(budget: str, only: Sequence[str] | None, seeds: int | None) -> "Settings":
-        """The settings of a budget: `quick`, `default` or `full`; `only` names values of n."""
-        names = _report.chosen("plane", only, SIZES, seeds, "sizes")
-        if budget == "quick":
-            training = Training(steps=20, batch=32, validate_every=20)
-            return Settings(names, seeds or 1, 300, CloudNetwork(16, 2), training, 64)
-        if budget == "full":
-            training = Training(20_000, 128, 2e-3, validate_every=1000)
-            return Settings(names, seeds or 3, 50_000, CloudNetwork(64, 4), training, 2000)
-        training = Training(1500, 64, 2e-3, validate_every=750)
-        return Settings(names, seeds or 2, 10_000, CloudNetwork(32, 2), training, 1000)
 
 
 def ginibre(rng: np.random.Generator, count: int, n: int) -> np.ndarray:
@@ -84,60 +65,64 @@ def energy_distance(first: np.ndarray, second: np.ndarray) -> float:
     return float(2 * between - mean(first, first, True) - mean(second, second, True))
 
 
-def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
-    """Fit, generate and compare; results go to `out` as JSON."""
-    identity = {
-        "points": settings.points,
-        "network": dataclasses.asdict(settings.network),
-        "training": dataclasses.asdict(settings.training),
-        "samples": settings.samples,
-    }
-    plan = Plan(settings.names, settings.seeds, settings.methods)
-
-    def once(name, seed, method):
-        return _once(settings, int(name), seed, method)
-
-    return resumable(out / "plane.json", identity, plan, once, progress)
-
-
-def _once(settings, n, seed, method):
-    rng = np.random.default_rng([n, seed])
-    train, test = ginibre(rng, settings.points, n), ginibre(rng, settings.samples, n)
+def _once(job: Job[Choices]) -> dict:
+    n, choices = int(job.name), job.choices
+    rng = np.random.default_rng([n, job.seed])
+    train, test = ginibre(rng, choices.points, n), ginibre(rng, choices.samples, n)
     result = {}
-    if method == _REAL:
-        drawn = ginibre(rng, settings.samples, n)
+    if job.method == _REAL:
+        drawn = ginibre(rng, choices.samples, n)
     else:
-        key_fit, key_sample = jr.split(jr.key(seed))
+        key_fit, key_sample = jr.split(jr.key(job.seed))
         model, result = fit_clouds(
-            method,
+            job.method,
             PointCloud(n, 2),
-            data=train,
+            train,
             key=key_fit,
-            network=settings.network,
-            training=settings.training,
+            network=choices.network,
+            training=choices.training,
             t_min=1e-4,
             t1=20.0,
         )
-        drawn = np.asarray(model.sample(settings.samples, key=key_sample), float)
+        drawn = np.asarray(model.sample(choices.samples, key=key_sample), float)
     distance = energy_distance(invariants(drawn), invariants(test))
     return result | {"energy_distance": distance}
 
 
-def _cell(values):
-    if not values:
-        return "–"
-    return f"{np.mean(values):.2f} ({', '.join(f'{value:.2f}' for value in values)})"
+def _cell(values: list[float]) -> str:
+    thousands = [1e3 * value for value in values]
+    return f"{np.mean(thousands):.2f} ({', '.join(f'{value:.2f}' for value in thousands)})"
 
 
-def table(report: dict) -> str:
-    """A thousand times the energy distances as a Markdown table."""
-    results = report["results"]
-    rows = []
-    for method in METHODS:
-        cells = [
-            [1e3 * run["energy_distance"] for run in results[name].get(method, {}).values()]
-            for name in results
-        ]
-        if any(cells):
-            rows.append([method, *map(_cell, cells)])
-    return markdown(["1000 × energy distance", *(f"n = {name}" for name in results)], rows)
+def _table(report: dict) -> str:
+    """A thousand times the energy distances."""
+    names = list(report["results"])
+    rows = measured(report, names, METHODS, "energy_distance", _cell)
+    return markdown(["1000 × energy distance", *(f"n = {name}" for name in names)], rows)
+
+
+EXPERIMENT = Experiment(
+    "plane",
+    SIZES,
+    METHODS,
+    budgets={
+        "quick": Budget(
+            1, Choices(300, CloudNetwork(16, 2), Training(20, 32, validate_every=20), 64)
+        ),
+        "default": Budget(
+            2,
+            Choices(
+                10_000, CloudNetwork(32, 2), Training(1500, 64, 2e-3, validate_every=750), 1000
+            ),
+        ),
+        "full": Budget(
+            3,
+            Choices(
+                50_000, CloudNetwork(64, 4), Training(20_000, 128, 2e-3, validate_every=1000), 2000
+            ),
+        ),
+    },
+    once=_once,
+    table=_table,
+    kind="sizes",
+)

@@ -7,8 +7,7 @@ energy score of the law and the coverage of its regions of 90 %.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable
 
 import jax.random as jr
 import numpy as np
@@ -22,10 +21,8 @@ from ..models.flow import fit_flow
 from ..models.network import Network
 from ..solvers.choose import heat_kernel
 from ..training.settings import Training
-from . import experiment as _report
-from . import metrics
-from . import rivals as _rivals
-from .experiment import Plan, resumable, save_figure, timed
+from . import metrics, rivals
+from .experiment import Budget, Experiment, Job, markdown, results_of, save_figure, timed
 
 NAMES = ("random", "contiguous")
 FOLDS, DRAWS = 5, 20
@@ -38,8 +35,6 @@ _FLOW, _GUESS = "flow matching of logarithms", "calor's first guess alone"
 _LINEAR, _TREES = "log-Gaussian regression", "extra-trees on logarithms"
 _SPDNET = "SPD-DDPM, here"
 METHODS = (_LEARNED, _VARADHAN, _GUESS, _FLOW, _SPDNET, _LINEAR, _TREES)
-SLOWEST = (_SPDNET,)
-"""Run on random folds only."""
 # Mean and quartiles of the Frobenius distance of the Frechet mean of twenty.
 PUBLISHED = {
     "the paper (other folds)": (5.21, 1.70, 3.12, 6.31),
@@ -49,28 +44,17 @@ PUBLISHED = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is run."""
+class Choices:
+    """What the budget decides."""
 
-    names: tuple[str, ...]
-    seeds: int
-    """How many of the five folds."""
     training: Training
-    network: Network
+    network: Network = Network(96, 2)
     steps: int = 40
     """Of generation."""
-    methods: tuple[str, ...] = METHODS
 
-    @staticmethod
-    def of(budget: str, only: Sequence[str] | None, seeds: int | None) -> "Settings":
-        """The settings of a budget: `quick`, `default` or `full`."""
-        names = _report.chosen("taxi", only, NAMES, seeds)
-        if budget == "quick":
-            training = Training(steps=2, batch=16, validate_every=2)
-            return Settings(names, seeds or 1, training, Network(16, 1), steps=4)
-        steps = 1000 if budget == "full" else 40
-        training = Training(steps, batch=256, learning_rate=5e-4, average=0.98, validate_every=20)
-        return Settings(names, min(seeds or FOLDS, FOLDS), training, Network(96, 2))
+
+def _training(steps: int) -> Training:
+    return Training(steps, batch=256, learning_rate=5e-4, average=0.98, validate_every=20)
 
 
 def folds(name: str, count: int) -> list[np.ndarray]:
@@ -81,39 +65,18 @@ def folds(name: str, count: int) -> list[np.ndarray]:
     return np.array_split(order, FOLDS)
 
 
-def run(settings: Settings, out: Path, progress: bool | None = None) -> dict:
-    """Fit and judge everything; results go to `out` as JSON and figures."""
-    identity = {
-        "training": dataclasses.asdict(settings.training),
-        "network": dataclasses.asdict(settings.network),
-        "steps": settings.steps,
-        "flow": {"steps": _FLAT * settings.training.steps, "learning_rate": _FLAT_RATE},
-    }
-
-    def once(name, fold, method):
-        return _once(settings, name, fold, method, out)
-
-    report: dict = {}
-    for name in settings.names:
-        left_out = () if name == "random" or settings.methods != METHODS else SLOWEST
-        methods = [method for method in settings.methods if method not in left_out]
-        plan = Plan([name], settings.seeds, methods)
-        report = resumable(out / "taxi.json", identity, plan, once, progress)
-    return report
-
-
-def _once(settings, name, fold, method, out):
+def _once(job: Job[Choices]) -> dict:
     predictors, matrices = datasets.taxi()
-    test = folds(name, len(matrices))[fold]
+    test = folds(job.name, len(matrices))[job.seed]
     train = np.setdiff1d(np.arange(len(matrices)), test)
     given = predictors[train], matrices[train], predictors[test]
-    (draws, mean), seconds = timed(lambda: _draws(settings, method, *given, fold))
+    (draws, mean), seconds = timed(lambda: _draws(job, *given))
     truth = matrices[test]
     mean = metrics.frechet_means(draws) if mean is None else mean
     logs, true = metrics.logarithms(draws), metrics.logarithms(truth)
-    if method == _LEARNED and name == "random" and fold == 0:
+    if (job.name, job.seed, job.method) == ("random", 0, _LEARNED):
         groups = {"test": truth, "drawn": draws[:, 0]}
-        save_figure(out / "taxi-spectra.png", lambda plots: plots.spectra(groups))
+        save_figure(job.out / "taxi-spectra.png", lambda plots: plots.spectra(groups))
     return {
         "one": _rounded(metrics.frobenius(draws[:, 0], truth)),
         "mean": _rounded(metrics.frobenius(mean, truth)),
@@ -124,18 +87,21 @@ def _once(settings, name, fold, method, out):
     }
 
 
-def _rounded(values):
+def _rounded(values: np.ndarray) -> list[float]:
     return [round(float(value), 4) for value in values]
 
 
-def _draws(settings, method, predictors, matrices, asked, seed):
+def _draws(
+    job: Job[Choices], predictors: np.ndarray, matrices: np.ndarray, asked: np.ndarray
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Twenty draws for each row that is asked for, and a prediction if it is not their mean."""
+    settings, method, seed = job.choices, job.method, job.seed
     if method == _LINEAR:
-        return _rivals.linear_regression(predictors, matrices, asked, DRAWS, seed), None
+        return rivals.linear_regression(predictors, matrices, asked, DRAWS, seed), None
     if method == _TREES:
-        return _rivals.extra_trees(predictors, matrices, asked, DRAWS, seed)
+        return rivals.extra_trees(predictors, matrices, asked, DRAWS, seed)
     if method == _GUESS:
-        return _rivals.first_guess(predictors, matrices, asked, DRAWS, seed), None
+        return rivals.first_guess(predictors, matrices, asked, DRAWS, seed), None
     choices: dict = {"training": settings.training, "progress": False, "key": jr.key(seed)}
     choices |= {"condition": predictors, "network": settings.network}
     rows, key = np.repeat(asked, DRAWS, axis=0), jr.key(1000 + seed)
@@ -147,7 +113,7 @@ def _draws(settings, method, predictors, matrices, asked, seed):
             settings.training, steps=steps, learning_rate=rate, validate_every=max(1, steps // 10)
         )
     if method == _FLOW:
-        chart = _rivals.Standardized(_rivals.LogEuclidean(matrices), matrices)
+        chart = rivals.Standardized(rivals.LogEuclidean(matrices), matrices)
         model = fit_flow(heat_kernel(Euclidean(chart.size)), chart.inside(matrices), **choices)
         drawn = model.sample(len(rows), condition=rows, key=key, steps=settings.steps)
         drawn = chart.outside(np.asarray(drawn, float))
@@ -161,19 +127,10 @@ def _draws(settings, method, predictors, matrices, asked, seed):
     return np.asarray(drawn, float).reshape(len(asked), DRAWS, *matrices.shape[1:]), None
 
 
-def table(report: dict) -> str:
-    """The results as Markdown, one table for each kind of folds, published figures first."""
-    header = [
-        "",
-        "mean of 20",
-        "quartiles",
-        "one draw",
-        "quartiles",
-        "affine",
-        "energy",
-        "90 %",
-        "s",
-    ]
+def _table(report: dict) -> str:
+    """One table for each kind of folds, published figures first."""
+    header = ["", "mean of 20", "quartiles", "one draw", "quartiles"]
+    header += ["affine", "energy", "90 %", "s"]
     parts = []
     for name in (name for name in NAMES if name in report["results"]):
         rows = [
@@ -181,14 +138,13 @@ def table(report: dict) -> str:
             for source, (mean, *quarters) in PUBLISHED.items()
         ]
         for method in METHODS:
-            runs = list(report["results"][name].get(method, {}).values())
-            if runs:
+            if runs := results_of(report, name, method):
                 rows.append([method, *_cells(runs)])
-        parts.append(f"{name} folds\n\n" + _report.markdown(header, rows))
+        parts.append(f"{name} folds\n\n" + markdown(header, rows))
     return "\n\n".join(parts)
 
 
-def _cells(runs):
+def _cells(runs: list[dict]) -> list[str]:
     pooled = {
         key: np.concatenate([run[key] for run in runs])
         for key in ("one", "mean", "affine", "energy")
@@ -204,5 +160,28 @@ def _cells(runs):
     return [*cells, *means, f"{100 * covered:.0f} %", f"{seconds:.0f}"]
 
 
-def _quartiles(values):
+def _quartiles(values: Iterable[float]) -> str:
     return " / ".join(f"{value:.2f}" for value in values)
+
+
+EXPERIMENT = Experiment(
+    "taxi",
+    NAMES,
+    METHODS,
+    budgets={
+        "quick": Budget(
+            1, Choices(Training(steps=2, batch=16, validate_every=2), Network(16, 1), steps=4)
+        ),
+        "default": Budget(None, Choices(_training(40))),
+        "full": Budget(None, Choices(_training(1000))),
+    },
+    once=_once,
+    table=_table,
+    # The slowest.
+    sparing={_SPDNET: ("random",)},
+    folds=lambda name, choices: FOLDS,
+    identity=lambda choices: {
+        **dataclasses.asdict(choices),
+        "flow": {"steps": _FLAT * choices.training.steps, "learning_rate": _FLAT_RATE},
+    },
+)

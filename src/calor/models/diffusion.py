@@ -21,6 +21,7 @@ from ..core.types import Key, Point, Points, Scalar, Tangent
 from ..data.prepare import Given
 from ..heat.kernel import AbstractHeatKernel
 from ..store.stored import stored
+from ..training.run import Run
 from ..training.settings import Training
 from . import generate
 from .fields import AbstractField, TangentScore
@@ -28,7 +29,7 @@ from .fit import fit_model
 from .flow_model import AbstractFlowModel
 from .network import AbstractNetwork
 from .objectives import Denoising
-from .specification import Choices, Kind, Run
+from .specification import Choices, Kind
 
 
 @stored("Diffusion", root="model", arrays={"centre": np.asarray})

@@ -67,18 +67,24 @@ class AbstractField(eqx.Module):
 
     def __call__(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
         """The tangent vector at x."""
-        manifold = self.manifold
-        images = jax.eval_shape(manifold.lookalikes, x).shape[0]
-        if images == 1:
-            return self.vector_at(t, x, condition)
-        # Each image g x has a vector there; the differential of g brings it back to x.
-        frame = manifold.frame(x)
-        points, moved = jax.vmap(
-            lambda e: jax.jvp(manifold.lookalikes, (x,), (e,)), out_axes=(None, 0)
-        )(frame)
-        vectors = jax.vmap(lambda point: self.vector_at(t, point, condition))(points)
-        along = jax.vmap(jax.vmap(manifold.inner_at), (None, None, 0))(points, vectors, moved)
-        return jnp.tensordot(jnp.mean(along, axis=1), frame, axes=1)
+        return _averaged(self, t, x, condition)
+
+
+@eqx.filter_jit
+def _averaged(field: AbstractField, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
+    """The field, averaged over images; traced once for training, likelihoods and draws together."""
+    manifold = field.manifold
+    images = jax.eval_shape(manifold.lookalikes, x).shape[0]
+    if images == 1:
+        return field.vector_at(t, x, condition)
+    # Each image g x has a vector there; the differential of g brings it back to x.
+    frame = manifold.frame(x)
+    points, moved = jax.vmap(
+        lambda e: jax.jvp(manifold.lookalikes, (x,), (e,)), out_axes=(None, 0)
+    )(frame)
+    vectors = jax.vmap(lambda point: field.vector_at(t, point, condition))(points)
+    along = jax.vmap(jax.vmap(manifold.inner_at), (None, None, 0))(points, vectors, moved)
+    return jnp.tensordot(jnp.mean(along, axis=1), frame, axes=1)
 
 
 def frame_size(manifold: AbstractManifold) -> int:

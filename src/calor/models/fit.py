@@ -5,10 +5,10 @@ import hashlib
 import json
 from pathlib import Path
 
-import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array, Float
 
 from .. import __version__
 from ..core.checks import key_numbers, random_key
@@ -16,7 +16,8 @@ from ..core.doors import warn
 from ..core.types import Key
 from ..data.prepare import Given, Prepared, prepare
 from ..heat.kernel import AbstractHeatKernel, PoorKernelWarning
-from ..training.loop import History, train
+from ..training.loop import AbstractLoss, History, train
+from ..training.run import Run
 from ..training.settings import Training
 from . import clouds as clouds  # whose family registers itself
 from .families import Family, family_of
@@ -28,7 +29,7 @@ from .judges import HeldOutLikelihood, HeldOutLoss
 from .network import AbstractNetwork, Task
 from .objectives import AbstractObjective, squared_error
 from .prior import AbstractPrior
-from .specification import Choices, Kind, Run, check_kernel
+from .specification import Choices, Kind, check_kernel
 from .times import Scales, Times, find_scales
 
 
@@ -85,16 +86,13 @@ def fit_model(
         judge = HeldOutLikelihood(model, prepared, key_check)
     field, history = train(
         model.field,
-        Batches(objective),
-        judge,
-        (prepared.points, prepared.features),
+        Batches(objective, prepared.points, prepared.features),
         training,
-        key_train,
-        title=f"{run.title} on {manifold}",
-        identity=record,
+        key=key_train,
+        judge=judge,
+        run=dataclasses.replace(run, title=f"{run.title} on {manifold}", identity=record),
+        part=lambda field: field.network,
         is_guess=field.adds_guess() and field.guess is not None,
-        progress=run.progress,
-        resume=run.resume,
     )
     model = dataclasses.replace(model, field=field, history=history)
     model = weighted(model, prepared, key=key_check)
@@ -163,21 +161,22 @@ def _field(
     return field_class(manifold, network.build(task, key=key), guess)  # pyright: ignore
 
 
-class Batches(eqx.Module):
-    """The objective on random data points, as `calor.training.Loss` wants it."""
+class Batches(AbstractLoss):
+    """The objective on random data points."""
 
     objective: AbstractObjective
+    points: Float[Array, "n ..."]
+    features: Float[Array, "n k"]
 
-    def draw(self, data, count, key):
+    def draw(self, count, step, key):
         """Examples from so many data points, with repetition."""
-        points, features = data
         key_batch, key_noise = jr.split(key)
-        chosen = jr.randint(key_batch, (count,), 0, len(points))
-        return self.objective.draw(points[chosen], features[chosen], key_noise)
+        chosen = jr.randint(key_batch, (count,), 0, len(self.points))
+        return self.objective.draw(self.points[chosen], self.features[chosen], key_noise)
 
-    def __call__(self, field, examples):
+    def __call__(self, field, examples, state):
         """Their mean squared error."""
-        return squared_error(field, field.manifold, examples)
+        return squared_error(field, field.manifold, examples), {}
 
 
 def _record(
@@ -201,7 +200,7 @@ def _record(
         "kernel": str(kernel),
         "field": field.__name__,
         "network": vars(network),
-        "training": vars(training),
+        "training": training.record(),
         "times": [times.t_min, times.t1, times.power],
         "stops": list(stops),
         "data": digest.hexdigest()[:16],

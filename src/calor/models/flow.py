@@ -23,13 +23,14 @@ from ..core.types import Key, Point, Points, Scalar, Tangent
 from ..data.prepare import Given
 from ..heat.kernel import AbstractHeatKernel
 from ..store.stored import stored
+from ..training.run import Run
 from ..training.settings import Training
 from .fit import fit_model
 from .flow_model import AbstractFlowModel
 from .generate import midpoint
 from .network import AbstractNetwork
 from .objectives import FlowMatching
-from .specification import Choices, Kind, Run
+from .specification import Choices, Kind
 
 
 @stored("Flow", root="model", arrays={"centre": np.asarray})

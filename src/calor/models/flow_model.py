@@ -123,6 +123,16 @@ class AbstractFlowModel(AbstractModel):
 FlowModel = TypeVar("FlowModel", bound=AbstractFlowModel)
 
 
+class _Velocity(eqx.Module):
+    """The velocity of a flow under one condition; a value, so that it is traced once."""
+
+    model: AbstractFlowModel
+    features: Float[Array, " c"]
+
+    def __call__(self, tau: Scalar, x: Point) -> Tangent:
+        return self.model.velocity(tau, x, self.features)
+
+
 class _Density(eqx.Module):
     """The log-density of one point at one stop; a value, so that it is compiled once."""
 
@@ -138,7 +148,7 @@ class _Density(eqx.Module):
         if self.probes:
             vectors = likelihood.probes(key, model.manifold, x, self.probes)
         way = likelihood.follow(
-            lambda tau, x: model.velocity(tau, x, features),
+            _Velocity(model, features),
             model.manifold,
             x,
             *model.span(stop),

@@ -63,14 +63,7 @@ def follow(
     """
 
     def rate(tau: Any, state: tuple[Point, Scalar], _: Any) -> tuple[Tangent, Scalar]:
-        place = manifold.project_at(state[0])
-        frame = manifold.basis(place)
-        if probes is not None:
-            frame = jnp.tensordot(probes, frame, axes=1) / jnp.sqrt(len(probes))
-
-        return calculus.value_and_divergence(
-            lambda y: velocity(tau, y), place, frame, manifold.inner_at
-        )
+        return _rate(velocity, manifold, probes, tau, state[0])
 
     solver, controller = diffrax.Tsit5(), diffrax.PIDController(rtol=tolerance, atol=tolerance)
     if steps is not None:
@@ -89,6 +82,18 @@ def follow(
     place, total = jax.tree.map(lambda a: a[-1], solution.ys)
     reached = solution.result == diffrax.RESULTS.successful
     return Trajectory(manifold.project_at(place), total, solution.stats["num_steps"], reached)
+
+
+@eqx.filter_jit
+def _rate(velocity, manifold, probes, tau, x):
+    """The velocity and its divergence; if it is a value, traced once for all flows."""
+    place = manifold.project_at(x)
+    frame = manifold.basis(place)
+    if probes is not None:
+        frame = jnp.tensordot(probes, frame, axes=1) / jnp.sqrt(len(probes))
+    return calculus.value_and_divergence(
+        lambda y: velocity(tau, y), place, frame, manifold.inner_at
+    )
 
 
 def probes(key: Key, manifold: AbstractManifold, x: Point, count: int) -> Float[Array, "p m"]:

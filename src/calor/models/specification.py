@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Generic
 
 import numpy as np
@@ -78,19 +77,6 @@ class Choices:
                 f"{self.stops!r:.80}."
             )
         return stops
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A piece of work that takes long: its name, and how it is shown, kept and gone on with."""
-
-    title: str
-    identity: dict = dataclasses.field(default_factory=dict)
-    """What an unfinished run must agree with to be continued."""
-    progress: bool | None = None
-    """Whether to show a progress bar; by default on a terminal only."""
-    resume: str | Path | None = None
-    """A file for the state of an unfinished run."""
 
 
 @dataclasses.dataclass(frozen=True)

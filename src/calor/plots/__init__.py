@@ -14,10 +14,8 @@ except ImportError as error:
         "calor.plots needs matplotlib, which is not installed; run: pip install 'calor[demo]'"
     ) from error
 
-import numpy as np
-
-from ..data.molecules import from_clouds, is_molecule_space
-from ..manifolds import SO3, SPD, AbstractManifold, Sphere, Submanifold, Torus
+from ..core.pictures import PICTURES
+from ..manifolds import AbstractManifold
 from ._angles import angles as angles
 from ._curves import certificate as certificate
 from ._curves import histories as histories
@@ -55,20 +53,9 @@ def points(
     Returns:
         The figure.
     """
-    drawn: Any = axes
-    if isinstance(manifold, Sphere) and manifold.dim == 2:
-        return world_map(values, title=f"{len(values)} points", axes=drawn)
-    if isinstance(manifold, SO3):
-        return rotations(values, axes=drawn)
-    if isinstance(manifold, Torus) and manifold.dim == 2:
-        return angles(values, axes=drawn)
-    if isinstance(manifold, SPD) and manifold.size > 1:
-        draw = {2: ellipses, 3: ellipsoids}.get(manifold.size, spectra)
-        return draw(values, axes=drawn)
-    if isinstance(manifold, Submanifold) and manifold.shape == (3,) and manifold.dim == 2:
-        return surface(manifold, values, title=f"{len(values)} points", axes=drawn)
-    if is_molecule_space(manifold):
-        return molecules(from_clouds(np.asarray(values)[:12], manifold))  # pyright: ignore
+    found = PICTURES.find(manifold)
+    if found is not None:
+        return found.made(values, manifold, axes)
     raise ValueError(
         f"points of {manifold} cannot be drawn; those of S^2, SO(3), T^2, SPD(n), of surfaces in "
         "R^3 and molecules can."

@@ -1,11 +1,14 @@
 """Pairs of angles, points of the torus T^2, as in a Ramachandran plot."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..core.pictures import picture
+from ..manifolds import Torus
 from ._style import (
     AXIS_COLORS,
     COLORS,
@@ -71,6 +74,11 @@ def angles(
             one.plot(*spot, "+", color=SOURCE, markersize=7, markeredgewidth=1.3)
         _frame(one, names)
     return figure
+
+
+@picture(Torus, when=lambda torus: torus.dim == 2)
+def _points(values: Any, manifold: Torus, axes: Any) -> Figure:
+    return angles(values, axes=axes)
 
 
 def _on_grid(function, cells):

@@ -1,6 +1,7 @@
 """Positive definite matrices: as ellipses, as ellipsoids, and by their eigenvalues."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,6 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from ..core.pictures import picture
+from ..manifolds import SPD
 from ._globe import view_from
 from ._style import AXIS_COLORS, Groups, brightness, named, open_frame, panels, set_title
 
@@ -91,17 +94,23 @@ def spectra(groups: Groups, *, axes: Axes | None = None) -> Figure:
         low, middle, high = np.quantile(values, [0.05, 0.5, 0.95], axis=0)
         axes.fill_between(number, low, high, color=color, alpha=0.18, linewidth=0)
         axes.plot(number, middle, ".-", color=color, label=f"{name} ({len(matrices)})")
+        axes.set_xticks(number)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
     low, high = axes.get_ylim()
     axes.yaxis.set_minor_formatter("{x:g}" if high < 100 * low else NullFormatter())
-    axes.set_xticks(number)
     axes.set_xlabel("eigenvalue, from the largest")
     axes.set_ylabel("median, and 5 % to 95 %")
     open_frame(axes)
     axes.legend(fontsize=8, frameon=False)
     return figure
+
+
+@picture(SPD, when=lambda spd: spd.size > 1)
+def _points(values: Any, manifold: SPD, axes: Any) -> Figure:
+    draw = {2: ellipses, 3: ellipsoids}.get(manifold.size, spectra)
+    return draw(values, axes=axes)
 
 
 def _matrices(groups, size):

@@ -8,7 +8,16 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from ..data.molecules import Molecule, bond_orders, rdkit_molecule, stable_atoms
+from ..core.pictures import picture
+from ..data.molecules import (
+    Molecule,
+    bond_orders,
+    from_clouds,
+    is_molecule_space,
+    rdkit_molecule,
+    stable_atoms,
+)
+from ..manifolds import PointCloud
 from ._style import INK, set_title
 
 # The usual colors of elements, and the areas of their balls.
@@ -40,6 +49,11 @@ def molecules(values: Sequence[Molecule], columns: int = 6) -> Figure:
         _draw_space(figure.add_subplot(grid[2 * row, column], projection="3d"), molecule)
         _draw_flat(figure.add_subplot(grid[2 * row + 1, column]), molecule)
     return figure
+
+
+@picture(PointCloud, when=is_molecule_space)
+def _points(values: Any, manifold: PointCloud, axes: Any) -> Figure:
+    return molecules(from_clouds(np.asarray(values)[:12], manifold))
 
 
 def _draw_space(axes: Any, molecule):

@@ -1,11 +1,14 @@
 """Rotations: where they take the x, y and z axis."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..core.pictures import picture
+from ..manifolds import SO3
 from . import _globe
 from ._style import AXIS_COLORS, Density, Groups, named, panels, set_title
 
@@ -34,6 +37,11 @@ def rotations(groups: Groups, *, axes: Axes | Sequence[Axes] | None = None) -> F
             text = {"color": color, "ha": "center", "va": "top", "fontsize": 9}
             one.text(place, 0.0, f"{name} axis", transform=one.transAxes, **text)
     return figure
+
+
+@picture(SO3)
+def _points(values: Any, manifold: SO3, axes: Any) -> Figure:
+    return rotations(values, axes=axes)
 
 
 def rotation_density(

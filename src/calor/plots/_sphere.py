@@ -1,12 +1,15 @@
 """Points and densities on the sphere: a globe seen from far away, and maps of all of it."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
+from ..core.pictures import picture
+from ..manifolds import Sphere
 from . import _globe
 from ._style import (
     AXIS_COLORS,
@@ -109,6 +112,11 @@ def world_map(
     set_title(axes, title)
     _frame_map(axes, over_density=function is not None)
     return figure
+
+
+@picture(Sphere, when=lambda sphere: sphere.dim == 2)
+def _points(values: Any, manifold: Sphere, axes: Any) -> Figure:
+    return world_map(values, title=f"{len(values)} points", axes=axes)
 
 
 def world(

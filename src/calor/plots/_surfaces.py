@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from ..core.pictures import picture
 from ..manifolds import Submanifold
 from ._globe import view_from
 from ._style import (
@@ -103,6 +104,11 @@ def surface(
     axes.set_aspect("equal")
     axes.axis("off")
     return figure
+
+
+@picture(Submanifold, when=lambda manifold: manifold.shape == (3,) and manifold.dim == 2)
+def _points(values: Any, manifold: Submanifold, axes: Any) -> Figure:
+    return surface(manifold, values, title=f"{len(values)} points", axes=axes)
 
 
 class _Seen(NamedTuple):

@@ -4,7 +4,6 @@ Quotients are solved on their cover and products factor by factor, so a recipe s
 """
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +11,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
-from jaxtyping import Array, Float, Int
-from tqdm import tqdm
 
-from ..core.checks import random_key
+from .. import __version__
+from ..core.checks import key_numbers, random_key
 from ..core.types import Key
-from ..heat.combined import ProductKernel, QuotientKernel
+from ..heat.combined import combine, components
 from ..heat.kernel import AbstractHeatKernel
-from ..manifolds import AbstractManifold, AbstractQuotient, PointCloud, Product, Submanifold
-from ..store import files
-from . import recipes
+from ..manifolds import AbstractManifold
+from ..training.run import Run
 from .certify import certify_solution
-from .recipes import AbstractRecipe, Done
+from .recipes import RECIPES, REVISION, AbstractRecipe
 from .solved import learned_kernel
 
 # Points at each time of a certificate.
 _POINTS = 512
-# A state is saved this often, in seconds.
-_SAVE_EVERY = 30.0
-
-
-class Progress(eqx.Module):
-    """How far a run is: everything that is needed to go on."""
-
-    stage: Int[Array, ""]
-    step: Int[Array, ""]
-    seconds: Float[Array, ""]
-    state: Any
-    done: Done
 
 
 def solve(
@@ -80,131 +64,55 @@ def solve(
         raise FileNotFoundError(
             f"solve: the folder {Path(resume).parent} of resume does not exist; make it first."
         )
-    options = (progress, resume, certificate_points)
-    if isinstance(manifold, Product):
-        if resume is not None:
+
+    def make(part: AbstractManifold, key: Any) -> AbstractHeatKernel:
+        if len(components(part)) > 1 and resume is not None:
             raise ValueError("solve: solve the factors of a product one by one to resume them.")
-        keys = jr.split(key, len(manifold.manifolds))
-        factors = zip(manifold.manifolds, keys, strict=True)
-        parts = tuple(_solve(factor, recipe, k, *options) for factor, k in factors)
-        return ProductKernel(manifold, parts)
-    return _solve(manifold, recipe, key, *options)
-
-
-def _solve(manifold, recipe, key, show, resume, certificate_points):
-    if isinstance(manifold, AbstractQuotient) and (recipe is None or recipe.by_cover):
-        options = (show, resume, certificate_points)
-        return QuotientKernel(manifold, _solve(manifold.cover, recipe, key, *options))
-    if recipe is None:
-        own = {Submanifold: recipes.pairs, PointCloud: recipes.clouds}
-        recipe = own.get(type(manifold), recipes.default)()
-    recipe.check(manifold)
-    with jax.enable_x64(recipe.precision == "float64"):
-        done, seconds = _train(manifold, recipe, key, show, resume)
-        # What was found in float64 is kept, and certified, in float32.
-        solution = jax.tree.map(
-            lambda a: a.astype(jnp.float32) if eqx.is_array(a) else a,
-            recipe.solution(manifold, done),
+        by_cover = recipe is None or recipe.by_cover
+        combined = combine(part, make, key, by_cover=by_cover)
+        if combined is not None:
+            return combined
+        return _solved(
+            part, recipe or own_recipe(part)(), key, progress, resume, certificate_points
         )
-    interval, law = recipe.interval(manifold), recipe.law(manifold)
-    with jax.enable_x64(True):
-        certificate = certify_solution(
-            solution, law, interval, points=certificate_points, key=jr.fold_in(key, 2**20)
-        )
-    record = json.dumps(_record(manifold, recipe, key, seconds))
-    kernel = learned_kernel(manifold, law, solution, interval, certificate, record)
+
+    kernel = make(manifold, key)
     if resume is not None:
         Path(resume).unlink(missing_ok=True)
     return kernel
 
 
-def _record(manifold, recipe, key, seconds):
-    from .. import __version__
-
-    data = np.asarray(jr.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key)
-    settings = {name: getattr(recipe, name) for name in recipe.__dataclass_fields__}
-    return {
-        "manifold": str(manifold),
-        "recipe": type(recipe).__name__.lower(),
-        "settings": settings,
-        "key": data.tolist(),
-        "seconds": round(seconds, 1),
-        "calor": __version__,
-        "jax": jax.__version__,
-    }
+def own_recipe(manifold: AbstractManifold) -> type[AbstractRecipe]:
+    """The class of the recipe that a manifold is solved with by default."""
+    entry = RECIPES.find(manifold)
+    assert entry is not None  # there is one for all manifolds
+    return entry.made
 
 
-def _train(manifold, recipe, key, show, resume):
-    """Run all stages; returns what they found and the seconds it took."""
-    stages = recipe.stages(manifold)
-    identity = _identity(manifold, recipe, key)
-    advance = recipe.advance(manifold)
-
-    def fresh(stage, done, seconds):
-        state = recipe.begin(manifold, stage, done, jr.fold_in(key, 2 * stage))
-        zero = jnp.zeros((), int)
-        return Progress(zero + stage, zero, jnp.asarray(seconds), state, done)
-
-    nothing = Done(jnp.zeros((0, 0)), jnp.zeros(0))
-    first = recipe.begin(manifold, 0, nothing, jr.fold_in(key, 0))
-    size = len(recipe.parameters(first))
-    run = fresh(0, Done(jnp.zeros((len(stages), size)), jnp.zeros(len(stages))), 0.0)
-    if resume is not None and Path(resume).exists():
-        run = files.load_state(resume, run, identity)
-    bar = tqdm(
-        total=sum(stages),
-        initial=sum(stages[: int(run.stage)]) + int(run.step),
-        desc=f"solving {manifold}",
-        unit="step",
-        disable=None if show is None else not show,
-        dynamic_ncols=True,
-        leave=False,
-    )
-    begun, saved, before = time.monotonic(), time.monotonic(), float(run.seconds)
-
-    def save():
-        if resume is not None:
-            seconds = jnp.asarray(before + time.monotonic() - begun)
-            saving = eqx.tree_at(lambda r: r.seconds, run, seconds)
-            files.save_state(resume, saving, identity)
-
-    try:
-        with bar:
-            while int(run.stage) < len(stages):
-                stage, step = int(run.stage), int(run.step)
-                data = recipe.data(manifold, stage, run.done, jr.fold_in(key, 2 * stage + 1))
-                state = run.state
-                for number in range(step, stages[stage]):
-                    state = jax.block_until_ready(advance(state, data))
-                    run = Progress(run.stage, jnp.asarray(number + 1), run.seconds, state, run.done)
-                    bar.update()
-                    if not bar.disable:
-                        terms = recipe.losses(state).items()
-                        bar.set_postfix({name: f"{float(v):.1e}" for name, v in terms})
-                    if time.monotonic() - saved > _SAVE_EVERY:
-                        save()
-                        saved = time.monotonic()
-                loss = sum(recipe.losses(state).values())
-                done = Done(
-                    run.done.parameters.at[stage].set(recipe.parameters(state)),
-                    run.done.losses.at[stage].set(loss),
-                )
-                if stage + 1 < len(stages):
-                    run = fresh(stage + 1, done, float(run.seconds))
-                else:
-                    run = Progress(run.stage + 1, run.step, run.seconds, state, done)
-    except KeyboardInterrupt:
-        save()
-        raise
-    save()  # the certificate may be interrupted too
-    return run.done, before + time.monotonic() - begun
-
-
-def _identity(manifold, recipe, key):
-    """What a saved state must agree with to be continued."""
-    record = _record(manifold, recipe, key, 0.0)
+def _solved(manifold, recipe, key, progress, resume, certificate_points):
+    """The kernel of a manifold that stands alone."""
+    plan, record = recipe.plan(manifold), _record(manifold, recipe, key)
+    # What a saved state must agree with to be continued.
     identity = {name: record[name] for name in ("manifold", "recipe", "settings", "key")}
-    identity["revision"] = recipes.REVISION
-    if isinstance(manifold, Submanifold):
-        identity["equations"] = manifold.probe()
-    return identity
+    identity |= {"revision": REVISION, "equations": manifold.fingerprint()}
+    run = Run(f"solving {manifold}", identity, progress, resume)
+    found, seconds = plan.find(key=key, run=run)
+    with jax.enable_x64(True):
+        # What was found in float64 is kept, and certified, in float32.
+        solution = jax.tree.map(lambda a: a.astype(jnp.float32) if eqx.is_array(a) else a, found)
+        certificate = certify_solution(
+            solution,
+            plan.law,
+            plan.interval,
+            points=certificate_points,
+            key=jr.fold_in(key, 2**20),
+        )
+    versions = {"calor": __version__, "jax": jax.__version__}
+    text = json.dumps({**record, "seconds": round(seconds, 1), **versions})
+    return learned_kernel(manifold, plan.law, solution, plan.interval, certificate, text)
+
+
+def _record(manifold, recipe, key):
+    """How a kernel is made."""
+    settings, numbers = recipe.settings(), key_numbers(key).tolist()
+    return {"manifold": str(manifold), "recipe": recipe.name, "settings": settings, "key": numbers}

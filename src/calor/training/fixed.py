@@ -1,12 +1,15 @@
 """What of a model is trained, and what is not."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
 from ..store.stored import stored
+
+M = TypeVar("M")
 
 
 @stored("Fixed")
@@ -16,10 +19,20 @@ class Fixed(eqx.Module):
     value: Float[Array, "..."]
 
 
-def trainable(model: Any) -> tuple[Any, Any]:
-    """The trained parameters of `model.network`, and the rest; `eqx.combine` joins them."""
+def everything(model: Any) -> Any:
+    """The whole model: all of it is trained, but for what is `Fixed`."""
+    return model
+
+
+def trainable(model: M, part: Callable[[M], Any] = everything) -> tuple[Any, Any]:
+    """The parameters that are trained, and the rest; `eqx.combine` joins them.
+
+    Args:
+        model: an equinox module.
+        part: of the model, whose real arrays are trained unless they are `Fixed`.
+    """
     none = jax.tree.map(lambda leaf: False, model)
     some = jax.tree.map(
-        eqx.is_inexact_array, model.network, is_leaf=lambda node: isinstance(node, Fixed)
+        eqx.is_inexact_array, part(model), is_leaf=lambda node: isinstance(node, Fixed)
     )
-    return eqx.partition(model, eqx.tree_at(lambda m: m.network, none, some))
+    return eqx.partition(model, eqx.tree_at(part, none, some))

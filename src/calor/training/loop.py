@@ -1,13 +1,14 @@
-r"""The training loop of models: steps of an optimizer, averaged weights, validation, resuming.
+r"""The training loop: steps of an optimizer, averaged weights, validation, resuming.
 
-Nothing here knows what is trained: a loss draws examples from data, and is a function of a model
-and of examples.  Where they take longer to draw than a model to learn from them, a pool of examples
-is drawn once for many steps, each of which sees some of it.
+Nothing here knows what is trained: a loss draws examples, and is a function of a model and of
+examples.  Where they take longer to draw than a model to learn from them, a pool of examples is
+drawn once for many steps, each of which sees some of it.
 """
 
 import time
-from pathlib import Path
-from typing import Any, Protocol
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,17 +17,15 @@ import jax.random as jr
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
-from tqdm import tqdm
 
 from ..core.types import Key, Scalar
-from ..store import files
 from ..store.stored import stored
-from .fixed import trainable
+from .fixed import everything, trainable
 from .optimizers import optimizer
+from .run import Run
 from .settings import Training
 
-# A state is saved this often, in seconds.
-_SAVE_EVERY = 30.0
+M = TypeVar("M")
 
 # A pool has examples for so many batches, so that few are seen twice in a row.
 _POOL = 4
@@ -36,19 +35,36 @@ _POOL = 4
 _CALL = 0.3
 
 
-class Loss(Protocol):
-    """What is minimized."""
+class AbstractLoss(eqx.Module):
+    """What is minimized; the data are fields of it.
 
-    def draw(self, data: Any, count: int, key: Key, /) -> Any:
-        """So many random examples, arrays along their first axes."""
-        ...
+    A loss of several terms may balance them by a state of its own.
+    """
 
-    def __call__(self, model: Any, examples: Any, /) -> Scalar:
-        """The loss of a model."""
-        ...
+    @abstractmethod
+    def draw(self, count: int, step: Int[Array, ""], key: Key) -> Any:
+        """So many random examples, arrays along their first axes, for a step of the training."""
+
+    @abstractmethod
+    def __call__(
+        self, model: Any, examples: Any, state: Any, /
+    ) -> tuple[Scalar, dict[str, Scalar]]:
+        """The loss of a model, and the terms that it shows."""
+
+    def names(self) -> tuple[str, ...]:
+        """The names of these terms."""
+        return ()
+
+    def begin(self) -> Any:
+        """The state of the balance before the first step."""
+        return None
+
+    def adapt(self, state: Any, model: Any, examples: Any, step: Int[Array, ""], /) -> Any:
+        """The state for a step on these examples."""
+        return state
 
 
-class Validation(Protocol):
+class Judge(Protocol):
     """How good a model is at each of so many held out points, the lower the better."""
 
     def __len__(self) -> int:
@@ -56,7 +72,7 @@ class Validation(Protocol):
         ...
 
     def __call__(self, model: Any, /) -> Float[np.ndarray, " n"]:
-        """The values at the points."""
+        """The values at the points, always the same for the same model."""
         ...
 
 
@@ -97,116 +113,97 @@ class State(eqx.Module):
     """The values at held out points where their mean was lowest."""
     optimizer: Any
     history: History
-    running_loss: Scalar
+    running: dict[str, Scalar]
+    """Running means of the loss and of its terms."""
+    balance: Any
+    """The state of the loss."""
 
 
 def train(
-    model: Any,
-    loss: Loss,
-    validate: Validation,
-    data: Any,
+    model: M,
+    loss: AbstractLoss,
     settings: Training,
-    key: Key,
     *,
-    title: str,
-    identity: dict,
+    key: Key,
+    judge: Judge | None = None,
+    run: Run | None = None,
+    part: Callable[[M], Any] = everything,
     is_guess: bool = False,
-    progress: bool | None = None,
-    resume: str | Path | None = None,
-) -> tuple[Any, History]:
+) -> tuple[M, History]:
     """Train a model; returns the best averaged one, by validation, and the history.
 
     The best one is the last whose validation is not worse than the lowest by more than the standard
     error of their difference: small differences are noise, and later weights are averaged longer.
+    Without a judge it is the last one.
 
     Args:
         model: what to train, an equinox module.
         loss: what to minimize.
-        validate: values of a model at held out points, the lower the better; deterministic.
-        data: arrays that the loss draws examples from.
         settings: the budget.
         key: a random key.
-        title: for the progress bar.
-        identity: what an unfinished run must agree with to be continued.
+        judge: values of a model at held out points, the lower the better.
+        run: progress and resuming.
+        part: of the model, which is trained but for what is `Fixed` in it.
         is_guess: whether the model is a guess as it is; then it is the first to be validated.
-        progress: whether to show a progress bar; by default on a terminal only.
-        resume: a file for the state of an unfinished run, as for `calor.solve`.
     """
-    parameters, rest = trainable(model)
-    transform = optimizer(settings)
+    parameters, rest = trainable(model, part)
     rows = -(-settings.steps // settings.validate_every) + is_guess
     state = State(
         jnp.zeros((), int),
         parameters,
         parameters,
         parameters,
-        jnp.full(len(validate), jnp.inf, float),
-        transform.init(parameters),
+        jnp.full(1 if judge is None else len(judge), jnp.inf, float),
+        optimizer(settings).init(parameters),
         History.empty(rows),
-        jnp.zeros(()),
+        {name: jnp.zeros(()) for name in ("loss", *loss.names())},
+        loss.begin(),
     )
-    if resume is not None and Path(resume).exists():
-        state = files.load_state(resume, state, identity)
-    before = float(jnp.nanmax(jnp.append(state.history.seconds, 0.0)))
-    begun = saved = time.monotonic()
-    number, pool = int(state.step), None
     # The steps that a pool serves; without one each step draws for itself.
     reuse = settings.reuse or 1
     serves = _POOL * reuse if reuse > 1 else 0
-    at_once = 1
-    bar = tqdm(
-        total=settings.steps,
-        initial=number,
-        desc=title,
-        unit="step",
-        disable=None if progress is None else not progress,
-        dynamic_ncols=True,
-        leave=False,
-    )
-    try:
-        with bar:
-            while True:
-                is_due = number % settings.validate_every == 0 or number == settings.steps
-                if is_due and (number or is_guess):
-                    row = (number - 1) // settings.validate_every + is_guess
-                    if bool(jnp.isnan(state.history.validations[row])):
-                        values = validate(eqx.combine(state.averaged, rest))
-                        found = float(np.mean(values))
-                        _check_finite(state, found)
-                        state = _validated(state, row, values, before + time.monotonic() - begun)
-                        shown = f"{float(state.history.losses[row]):.4f}"
-                        bar.set_postfix(loss=shown, held_out=f"{-found:.3f}")
-                    if _is_stale(state.history, row, settings.patience):
-                        break
-                if number == settings.steps:
+    pool, at_once = None, 1
+    run, made = run or Run(progress=False), lambda state: int(state.step)
+    with run.going(state, made, settings.steps) as going:
+        state, number = going.state, made(going.state)
+        while True:
+            is_due = number % settings.validate_every == 0 or number == settings.steps
+            if is_due and (number or is_guess):
+                row = (number - 1) // settings.validate_every + is_guess
+                if bool(jnp.isnan(state.history.seconds[row])):
+                    values = None if judge is None else judge(eqx.combine(state.averaged, rest))
+                    _check_finite(state, values)
+                    state = _validated(state, row, values, going.seconds())
+                    going.reach(state, _shown(state, values))
+                if judge is not None and _is_stale(state.history, row, settings.patience):
                     break
-                if serves and (pool is None or number % serves == 0):
-                    key_pool = jr.fold_in(jr.fold_in(key, settings.steps), number // serves)
-                    pool = _fill(data, key_pool, loss, settings)
-                inputs = pool if serves else data
-                count, called = min(at_once, _due(number, settings, serves)), time.monotonic()
-                state = _advance(state, inputs, key, rest, loss, settings, jnp.asarray(count))
-                jax.block_until_ready(state.step)
-                at_once = _at_once(count, time.monotonic() - called)
-                number += count
-                bar.update(count)
-                if resume is not None and time.monotonic() - saved > _SAVE_EVERY:
-                    files.save_state(resume, state, identity)
-                    saved = time.monotonic()
-    except KeyboardInterrupt:
-        if resume is not None:
-            files.save_state(resume, state, identity)
-        raise
-    if resume is not None:  # what follows may be interrupted too; who asked for it removes it
-        files.save_state(resume, state, identity)
+            if number == settings.steps:
+                break
+            if serves and (pool is None or number % serves == 0):
+                key_pool = jr.fold_in(jr.fold_in(key, settings.steps), number // serves)
+                pool = _fill(loss, state.step, key_pool, settings)
+            count, called = min(at_once, _due(number, settings, serves)), time.monotonic()
+            state = _advance(state, loss, pool, key, rest, settings, jnp.asarray(count))
+            jax.block_until_ready(state.step)
+            at_once = _at_once(count, time.monotonic() - called)
+            number += count
+            going.reach(state, _shown(state) if judge is None else None)
     reached = int(jnp.sum(jnp.isfinite(state.history.seconds)))
     return eqx.combine(state.best, rest), jax.tree.map(lambda a: a[:reached], state.history)
 
 
+def _shown(state, values=None):
+    """The terms of the loss, or it itself, and what the judge says."""
+    if values is not None:
+        return {"loss": state.running["loss"], "held_out": -np.mean(values)}
+    terms = {name: value for name, value in state.running.items() if name != "loss"}
+    return terms or state.running
+
+
 @eqx.filter_jit
-def _fill(data, key, loss, settings):
+def _fill(loss, step, key, settings):
     """A pool of examples."""
-    return loss.draw(data, _POOL * settings.batch, key)
+    return loss.draw(_POOL * settings.batch, step, key)
 
 
 def _due(number, settings, serves):
@@ -224,30 +221,36 @@ def _at_once(count, seconds):
 
 
 @eqx.filter_jit
-def _advance(state, inputs, key, rest, loss, settings, count):
-    """So many steps, on examples of a pool or drawn from data.
+def _advance(state, loss, pool, key, rest, settings, count):
+    """So many steps, on examples of a pool or drawn anew.
 
     Everything is an argument, so that fits of the same shape share it compiled.
     """
 
     def step(_, state):
-        return _step(state, inputs, jr.fold_in(key, state.step), rest, loss, settings)
+        return _step(state, loss, pool, jr.fold_in(key, state.step), rest, settings)
 
     return jax.lax.fori_loop(0, count, step, state)
 
 
-def _step(state, inputs, key, rest, loss, settings):
-    if (settings.reuse or 1) > 1:
-        count = len(jax.tree.leaves(inputs)[0])
-        chosen = jr.randint(key, (settings.batch,), 0, count)
-        examples = jax.tree.map(lambda a: a[chosen], inputs)
+def _step(state, loss, pool, key, rest, settings):
+    if pool is None:
+        examples = loss.draw(settings.batch, state.step, key)
     else:
-        examples = loss.draw(inputs, settings.batch, key)
+        chosen = jr.randint(key, (settings.batch,), 0, len(jax.tree.leaves(pool)[0]))
+        examples = jax.tree.map(lambda a: a[chosen], pool)
+    model = eqx.combine(state.parameters, rest)
+    balance = loss.adapt(state.balance, model, examples, state.step)
 
     def value(parameters):
-        return loss(eqx.combine(parameters, rest), examples)
+        return loss(eqx.combine(parameters, rest), examples, balance)
 
-    found, gradient = eqx.filter_value_and_grad(value)(state.parameters)
+    slope = eqx.filter_value_and_grad(value, has_aux=True)
+    (found, terms), gradient = slope(state.parameters)
+    found = {"loss": found, **terms}
+    if settings.skip_nonfinite:
+        gradient = _or_zero(gradient)
+        found = {n: jnp.where(jnp.isfinite(v), v, state.running[n]) for n, v in found.items()}
     updates, inner = optimizer(settings).update(gradient, state.optimizer, state.parameters)
     parameters = optax.apply_updates(state.parameters, updates)
     count = state.step + 1
@@ -255,23 +258,32 @@ def _step(state, inputs, key, rest, loss, settings):
     decay = jnp.minimum(settings.average, (1 + count) / (10 + count))
     averaged = jax.tree.map(lambda a, p: a + (1 - decay) * (p - a), state.averaged, parameters)
     smooth = jnp.minimum(0.99, (count - 1) / count)
-    running = smooth * state.running_loss + (1 - smooth) * found
-    fixed = state.best, state.lowest
-    return State(count, parameters, averaged, *fixed, inner, state.history, running)
+    running = {n: smooth * state.running[n] + (1 - smooth) * v for n, v in found.items()}
+    kept = state.best, state.lowest
+    return State(count, parameters, averaged, *kept, inner, state.history, running, balance)
+
+
+def _or_zero(gradient):
+    """A gradient, or zero if any of it is not finite."""
+    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient)]
+    return jax.tree.map(lambda g: jnp.where(jnp.all(jnp.stack(finite)), g, 0.0), gradient)
 
 
 def _validated(state, row, values, seconds):
-    history, lowest, found = state.history, np.asarray(state.lowest), float(np.mean(values))
-    worse = values - lowest
-    is_lowest = found < np.mean(lowest)
-    is_kept = is_lowest or np.mean(worse) <= np.std(worse) / np.sqrt(len(worse))
+    """The state after a validation; without values every one is the best."""
+    history, found, is_kept = state.history, jnp.nan, True
+    if values is not None:
+        lowest, found = np.asarray(state.lowest), float(np.mean(values))
+        worse = values - lowest
+        is_lowest = found < np.mean(lowest)
+        is_kept = is_lowest or np.mean(worse) <= np.std(worse) / np.sqrt(len(worse))
+        if is_lowest:
+            state = eqx.tree_at(lambda s: s.lowest, state, jnp.asarray(values, state.lowest.dtype))
     if is_kept:
         state = eqx.tree_at(lambda s: s.best, state, state.averaged)
-    if is_lowest:
-        state = eqx.tree_at(lambda s: s.lowest, state, jnp.asarray(values, state.lowest.dtype))
     history = History(
         history.steps.at[row].set(state.step),
-        history.losses.at[row].set(jnp.where(state.step > 0, state.running_loss, jnp.nan)),
+        history.losses.at[row].set(jnp.where(state.step > 0, state.running["loss"], jnp.nan)),
         history.validations.at[row].set(found),
         history.seconds.at[row].set(seconds),
         history.kept.at[row].set(is_kept),
@@ -284,9 +296,10 @@ def _is_stale(history, row, patience):
     return row - int(jnp.nanargmin(reached)) >= patience
 
 
-def _check_finite(state, validation):
-    step, loss = int(state.step), float(state.running_loss)
-    if not (jnp.isfinite(loss) and jnp.isfinite(validation)):
+def _check_finite(state, values):
+    step, loss = int(state.step), float(state.running["loss"])
+    validation = 0.0 if values is None else float(np.mean(values))
+    if not (np.isfinite(loss) and np.isfinite(validation)):
         what = f"training diverged at step {step}: loss {loss:g}" if step else "before training"
         raise FloatingPointError(
             f"{what}, validation {validation:g}; lower learning_rate or raise t_min."

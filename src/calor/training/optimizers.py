@@ -1,4 +1,4 @@
-"""The optimizer of models: Muon for matrices, Adam for the rest."""
+"""The optimizer of a training, by default Muon for matrices and Adam for the rest."""
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,11 @@ from .settings import Training
 
 
 def optimizer(settings: Training) -> optax.GradientTransformation:
+    """The optimizer that was asked for, or `muon_and_adam`."""
+    return (settings.optimizer or muon_and_adam)(settings)
+
+
+def muon_and_adam(settings: Training) -> optax.GradientTransformation:
     """Muon for the matrices inside the network, Adam for the rest; warm-up, then a cosine."""
     warm = min(500, max(1, settings.steps // 10))
     schedule = optax.warmup_cosine_decay_schedule(

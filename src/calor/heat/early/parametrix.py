@@ -14,9 +14,6 @@ import functools
 import math
 from fractions import Fraction
 
-Series = list[Fraction]
-"""Coefficients of r^0, r^2, r^4, ..."""
-
 
 @functools.cache
 def parametrix(
@@ -55,13 +52,6 @@ def parametrix(
     return tuple(tuple(w[:terms]) for w in ratios)
 
 
-def parametrix_terms(dim: int, curvature: int, order: int, terms: int) -> list[Series]:
-    """The series u_0, ..., u_order themselves."""
-    sinc = [Fraction((-curvature) ** k, math.factorial(2 * k + 1)) for k in range(terms)]
-    leading = _power(sinc, Fraction(-(dim - 1), 2))
-    return [_multiply(leading, list(w)) for w in parametrix(dim, curvature, order, terms)]
-
-
 def _add(*series):
     length = min(len(s) for s in series)
     return [sum((s[k] for s in series), Fraction(0)) for k in range(length)]
@@ -78,17 +68,6 @@ def _divide(a, b):
         known = sum((quotient[i] * b[k - i] for i in range(k)), Fraction(0))
         quotient.append((a[k] - known) / b[0])
     return quotient
-
-
-def _power(a, exponent):
-    """A series with constant term one, to a rational power."""
-    result = [Fraction(1)]
-    for k in range(1, len(a)):
-        total = sum(
-            ((exponent * i - (k - i)) * a[i] * result[k - i] for i in range(1, k + 1)), Fraction(0)
-        )
-        result.append(total / k)
-    return result
 
 
 def _over_r_squared(series):

@@ -1,6 +1,7 @@
 """What a solution of the log heat equation is."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -69,3 +70,11 @@ def in_window(
     index = jnp.sum(t > ends[1:-1]) if len(edges) > 2 else 0
     chosen = jax.tree.map(lambda a: a[index].astype(t.dtype), stacked)
     return chosen, (ends[index], ends[index + 1])
+
+
+def remaining(weight: Callable[[Scalar], Scalar], rate: float, t: Scalar) -> Scalar:
+    """How small log(vol p) = w(t) N has become on a compact manifold, one until about 1/rate.
+
+    Late log p itself is small, and its equation counts relative to it.
+    """
+    return jnp.clip(weight(t) / weight(jnp.asarray(1 / rate, t.dtype)), 1e-3, 1.0)

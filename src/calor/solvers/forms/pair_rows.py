@@ -1,20 +1,25 @@
 r"""The rows of the least squares that `recipes.pairs` solves: the equation and the initial values.
 
-A row is a dictionary of what one residual needs.  Residuals are weighted so that those of one kind
-have a mean square of about one if log p is wrong by one; in the tails, where log p is a large
-number and few draws go, by a power of the depth dist^2/4t less.
+Residuals are weighted so that those of one kind have a mean square of about one if log p is wrong
+by one; in the tails, where log p is a large number and few draws go, by a power of the depth
+dist^2/4t less.
 """
+
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+from jaxtyping import Array, Float
 
+from ...core.types import Key, Point, Scalar
 from ...heat.early.geodesics import GeodesicLaw
 from ...manifolds import calculus
+from ...training.sets import SetNetwork
+from .pairs import PairForm
+from .rows import EXCESS, Rows, scaled
 
-# Beyond where it is fitted log p may exceed a Gaussian of about the distance by this much.
-_EXCESS = 1.5
 # How fast rows lose weight with the depth dist^2/4t in the tail.
 _FALL = 1.5
 # Rows of the equation to choose from, for each that is kept; to look at one costs far less than to
@@ -41,7 +46,12 @@ def _depth(form, t, x, x0):
     return form.squared_distance(x, x0) / (4 * t)
 
 
-def equation(form, network, row):
+def _tail(form, t, x, x0):
+    """How much a row counts in the tail, late relative to what remains of log p."""
+    return (1 + _depth(form, t, x, x0)) ** -_FALL / form.late(t)
+
+
+def equation(form: PairForm, network: SetNetwork, row: Rows) -> Scalar:
     """The weighted residual of the equation."""
 
     def phi(t, x):
@@ -54,7 +64,37 @@ def equation(form, network, row):
     return row["weight"] * (change - laplacian - slopes @ slopes)
 
 
-def interior(form, count, network, start, end, c, key):
+def slope(form: PairForm, network: SetNetwork, row: Rows) -> Scalar:
+    """The weighted residual of an initial slope."""
+    value = lambda x: initial_value(form, network, {**row, "x": x})
+    found = jax.jvp(value, (row["x"],), (row["direction"],))[1]
+    return row["weight"] * (found - row["slope"])
+
+
+def initial_value(form: PairForm, network: SetNetwork, row: Rows) -> Scalar:
+    """c + log p where a window starts."""
+    start = row["start"]
+    return form(network, row["c"], start, row["x"], row["x0"], start, row["end"])
+
+
+def invariance(form: PairForm, network: SetNetwork, row: Rows) -> Scalar:
+    """The weighted difference of the values at a pair and at its image."""
+
+    def value(x, x0):
+        return form(network, row["c"], row["t"], x, x0, row["start"], row["end"])
+
+    return row["weight"] * (value(row["x"], row["x0"]) - value(*row["moved"]))
+
+
+def interior(
+    form: PairForm,
+    count: int,
+    network: SetNetwork | None,
+    start: Scalar,
+    end: Scalar,
+    c: Scalar,
+    key: Key,
+) -> Rows:
     """The rows of the equation itself.
 
     If there is a network that was trained on other points, they are chosen among more: the larger
@@ -63,7 +103,7 @@ def interior(form, count, network, start, end, c, key):
     """
     if network is None:
         rows = _interior(form, count, start, end, c, key)
-        return _scaled({**rows, "share": jnp.ones_like(rows["t"])}, count)
+        return scaled({**rows, "share": jnp.ones_like(rows["t"])}, count)
     key_rows, key_choice = jr.split(key)
     rows = _interior(form, _CANDIDATES * count, start, end, c, key_rows)
     return _chosen(form, count, network, rows, key_choice)
@@ -76,7 +116,7 @@ def _chosen(form, count, network, rows, key):
     chosen = jax.lax.top_k(odds + jr.gumbel(key, odds.shape), count)[1]
     share = jnp.mean(sizes[chosen] ** 2) / jnp.mean(sizes**2)
     rows = jax.tree.map(lambda a: a[chosen], rows)
-    return _scaled({**rows, "share": jnp.full_like(rows["t"], share)}, count * share)
+    return scaled({**rows, "share": jnp.full_like(rows["t"], share)}, count * share)
 
 
 @eqx.filter_jit
@@ -94,7 +134,7 @@ def _interior(form, count, start, end, c, key):
             "x0": x0,
             "frame": manifold.orthonormal(x),
             "drift": manifold.coordinate_laplacian(x),
-            "weight": t / (1 + _depth(form, t, x, x0)) ** _FALL / form.late(t),
+            "weight": t * _tail(form, t, x, x0),
             "c": c,
             "start": start,
             "end": end,
@@ -104,7 +144,9 @@ def _interior(form, count, start, end, c, key):
 
 
 @eqx.filter_jit
-def initial_law(form, count, radius, t0, end, c, key):
+def initial_law(
+    form: PairForm, count: int, radius: Scalar, t0: Scalar, end: Scalar, c: Scalar, key: Key
+) -> tuple[Rows, Rows]:
     """The rows of the initial condition at t0: half by shooting, half from above, far away."""
     manifold, law = form.manifold, GeodesicLaw(form.manifold)
     key_source, key_shot, key_far = jr.split(key, 3)
@@ -126,7 +168,7 @@ def initial_law(form, count, radius, t0, end, c, key):
     def far(x, x0):
         depth = _depth(form, t0, x, x0)
         weight = jnp.where(jnp.sqrt(4 * t0 * depth) > radius, 0.03, 0.0)
-        value = gaussian - depth + _EXCESS + c
+        value = gaussian - depth + EXCESS + c
         return {"x": x, "x0": x0, "value": value, "weight": weight, "beyond": True, **common}
 
     stretches = jnp.array([1.0, 1.5, 2.0])[jnp.arange(count) % 3]
@@ -135,12 +177,29 @@ def initial_law(form, count, radius, t0, end, c, key):
     rows = jax.tree.map(
         lambda a, b: jnp.concatenate([jnp.asarray(a), jnp.asarray(b)]), near, jax.vmap(far)(x, x0)
     )
-    return _scaled(rows, count), _scaled(_flat(slopes), count)
+    return scaled(rows, count), scaled(_flat(slopes), count)
 
 
 @eqx.filter_jit
-def initial_window(form, count, before, earlier, start, end, c_before, c, key):
-    """The rows of the initial condition of a window: the values where the one before it ends."""
+def initial_window(
+    form: PairForm,
+    count: int,
+    before: SetNetwork,
+    ends: Float[Array, " 3"],
+    constants: Float[Array, " 2"],
+    key: Key,
+) -> tuple[Rows, Rows]:
+    """The rows of the initial condition of a window: the values where the one before it ends.
+
+    Args:
+        form: how the solution is written.
+        count: the number of pairs.
+        before: the network of the window before.
+        ends: where the window before started, where this one starts, and where it ends.
+        constants: the constants of both.
+        key: a random key.
+    """
+    (earlier, start, end), (c_before, c) = ends, constants
     times = jnp.full(count, start)
     x, x0 = _pairs(form.manifold, times, key)
 
@@ -150,7 +209,7 @@ def initial_window(form, count, before, earlier, start, end, c_before, c, key):
             "x": x,
             "x0": x0,
             "value": value(x) - c_before + c,
-            "weight": 3 / (1 + _depth(form, start, x, x0)) ** _FALL / form.late(start),
+            "weight": 3 * _tail(form, start, x, x0),
             "beyond": False,
             "c": c,
             "start": start,
@@ -159,7 +218,7 @@ def initial_window(form, count, before, earlier, start, end, c_before, c, key):
         return row, _slopes(form, row, lambda e: jax.jvp(value, (x,), (e,))[1])
 
     rows, slopes = jax.vmap(row)(x, x0)
-    return _scaled(rows, count), _scaled(_flat(slopes), count)
+    return scaled(rows, count), scaled(_flat(slopes), count)
 
 
 def _slopes(form, row, slope):
@@ -180,12 +239,8 @@ def _flat(rows):
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), rows)
 
 
-def _scaled(rows, count):
-    return {**rows, "weight": rows["weight"] / jnp.sqrt(count)}
-
-
 @eqx.filter_jit
-def moved(symmetries, inside, key):
+def moved(symmetries: Callable[[Key], Callable[[Point], Point]], inside: Rows, key: Key) -> Rows:
     """Rows that ask for the same value at a pair and at its image under a random isometry.
 
     The share of the equation's residual that was chosen is not one of their own.

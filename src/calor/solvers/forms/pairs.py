@@ -43,7 +43,7 @@ from ...manifolds import Submanifold, calculus
 from ...store.stored import stored
 from ...training.sets import SetNetwork, set_network
 from ..draws import CorrectedWalk
-from .base import AbstractSolution, in_window
+from .base import AbstractSolution, in_window, remaining
 
 
 @stored("PairForm")
@@ -77,8 +77,7 @@ class PairForm(eqx.Module):
         """How small log(vol p) has become, one until about 1/rate."""
         if self.rate == 0:
             return jnp.ones_like(t)
-        reference = self.weight(jnp.asarray(1 / self.rate, t.dtype))
-        return jnp.clip(self.weight(t) / reference, 1e-3, 1.0)
+        return remaining(self.weight, self.rate, t)
 
     def chord(self, x: Point, x0: Point) -> Float[Array, " N"]:
         """x - x0, with the length that the metric in the middle between them gives it."""

@@ -38,7 +38,10 @@ from ...heat.equation import radial_terms
 from ...manifolds import AbstractSymmetricSpace
 from ...store.stored import stored
 from ...training.sets import SetNetwork, set_network
-from .base import AbstractSolution, in_window
+from .base import AbstractSolution, in_window, remaining
+
+# How fast an equation loses weight with the depth in the tail.
+_FALL = 2
 
 # Solutions in kernel coordinates.
 
@@ -69,6 +72,10 @@ class AbstractForm(eqx.Module):
     ) -> Scalar:
         """The part that is learned, in the window of time from `start` to `end`."""
 
+    @abstractmethod
+    def importance(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
+        """The weight of the equation: errors count per unit of log t, less in the far tail."""
+
 
 @stored("Spreading")
 class Spreading(AbstractForm):
@@ -96,6 +103,10 @@ class Spreading(AbstractForm):
         bounded = t / (t + end / 4)  # N is smooth at t = 0
         value = network(*_items(self.manifold, y), (2.5 * bounded - 1)[None])
         return self.scale * t**2 / (1 + t) * value
+
+    def importance(self, t, y):
+        """The same everywhere."""
+        return jnp.sqrt(t)
 
 
 @stored("Settling")
@@ -129,6 +140,21 @@ class Settling(AbstractForm):
         """w(t)."""
         rate = self.manifold.spectral_gap()
         return rate / (4 * jnp.expm1(rate * t))
+
+    def late(self, t: Scalar) -> Scalar:
+        """How small log(vol p) has become, one until about 1/lambda."""
+        return remaining(self.weight, self.manifold.spectral_gap(), t)
+
+    def tail(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
+        """How much a row counts in the tail, by the depth dist^2/4t there.
+
+        Errors there flow outward along geodesics and do not come back.
+        """
+        return (1 + jnp.sum(y * y) / (4 * t)) ** -_FALL
+
+    def importance(self, t, y):
+        """Less in the tail; late relative to what remains of log p."""
+        return t * self.tail(t, y) / self.late(t)
 
 
 def _set_network(manifold, item_widths, group_widths, key):

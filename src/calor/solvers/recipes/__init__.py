@@ -9,13 +9,14 @@
 """
 
 from ._clouds import Clouds as Clouds
-from ._clouds import clouds as clouds
 from ._pairs import Pairs as Pairs
-from ._pairs import pairs as pairs
 from ._paper import Paper as Paper
-from ._paper import paper as paper
 from ._windows import Default as Default
-from ._windows import default as default
+from .base import RECIPES as RECIPES
 from .base import REVISION as REVISION
+from .base import AbstractPlan as AbstractPlan
 from .base import AbstractRecipe as AbstractRecipe
 from .base import Done as Done
+
+# A recipe is made by calling it with its settings.
+default, pairs, clouds, paper = Default, Pairs, Clouds, Paper

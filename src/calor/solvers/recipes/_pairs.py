@@ -17,24 +17,39 @@ into windows, each starting where the one before ends.  What is different:
 On a manifold that is not compact the sources x0 are near the points it was told of.
 """
 
+import dataclasses
 import functools
 import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
 
 from ...core.checks import positive_integer
+from ...core.types import Key
 from ...heat.early.certify import certify_law
 from ...heat.early.geodesics import GeodesicLaw, last_of_law, shortest_length
 from ...manifolds import Submanifold
 from ...training import levenberg
-from ..forms import pair_rows as _pair_rows
+from ...training.levenberg import Done
+from ...training.sets import SetNetwork
+from ..forms import pair_rows
 from ..forms.pairs import PairForm, PairSolution
-from .base import AbstractRecipe, check_times
+from ..forms.rows import Rows, initial_error
+from .base import (
+    RECIPES,
+    AbstractLeastSquares,
+    AbstractPlan,
+    AbstractRecipe,
+    check_times,
+    parameters_of,
+    windows,
+)
 
 # The typical error of log p with which the law along geodesics is handed over to a network.
 _HANDED = 2e-3
@@ -42,25 +57,53 @@ _HANDED = 2e-3
 _SPREAD = 0.5
 # Uniform points for that mean, all pairs of which are used.
 _POINTS = 2048
-# The damping of least squares that go on with other points, larger for a new window.
-_CONTINUED = 1e-4
+# The damping of least squares that go on with other points, and of those of a new window.
+_CONTINUED, _NEW = 1e-4, 1e-2
 
 
+@RECIPES.register(Submanifold)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Pairs(AbstractRecipe):
-    """Networks of pairs of points; see `pairs` for the settings."""
+    """A recipe for a manifold given by its equations, or by a metric on an open set."""
 
-    t0: float | None = eqx.field(static=True)
-    t1: float | None = eqx.field(static=True)
-    r_max: float | None = eqx.field(static=True)
-    points: int = eqx.field(static=True)
-    steps: int = eqx.field(static=True)
-    rounds: int = eqx.field(static=True)
-    widths: tuple[int, ...] = eqx.field(static=True)
-    precision: str = eqx.field(static=True, default="float64")
-    by_cover: bool = eqx.field(static=True, default=True)
+    name: ClassVar[str] = "pairs"
+    by_cover: ClassVar[bool] = True
 
-    def check(self, manifold):
-        """It needs equations or a metric, and points to look around."""
+    t0: float | None = None
+    """Where the network takes over from the law along geodesics; by default found from what the
+    law leaves of the heat equation, and from `r_max`."""
+    t1: float | None = None
+    """End of the solved interval; by default five over a guess of the first eigenvalue, and without
+    one, until the kernel is about three times as wide as where its sources are, or twice t0."""
+    r_max: float | None = None
+    """The length up to which geodesics are shortest; by default found by shooting."""
+    points: int = 4000
+    """Collocation points of a round."""
+    steps: int = 10
+    """Levenberg-Marquardt steps of a round."""
+    rounds: int = 4
+    """Sets of points for each window; the first window has twice as many."""
+    widths: tuple[int, ...] = (24, 24, 24)
+    """Of the layers of a network."""
+
+    def __post_init__(self):
+        counts = {"points": self.points, "steps": self.steps, "rounds": self.rounds}
+        for name, value in counts.items():
+            positive_integer(value, name, "recipes.pairs")
+        object.__setattr__(self, "widths", tuple(self.widths))
+        if len(self.widths) < 2:
+            raise ValueError(
+                f"recipes.pairs: widths must be of two layers or more, got {self.widths}."
+            )
+        check_times(self.t0, self.t1, "recipes.pairs")
+        if self.r_max is not None and not self.r_max > 0:
+            raise ValueError(f"recipes.pairs: r_max must be positive, got {self.r_max}.")
+
+    def plan(self, manifold: Any) -> AbstractPlan:
+        """From where the law is accurate to where the kernel is uniform.
+
+        It needs equations or a metric, and points to look around.
+        """
         if not isinstance(manifold, Submanifold):
             raise ValueError(
                 f"solve: recipes.pairs is for a Submanifold, got {manifold}; recipes.default "
@@ -71,151 +114,120 @@ class Pairs(AbstractRecipe):
                 f"solve: {manifold} is an open set, which is not compact: say where its kernel is "
                 "needed, as in Submanifold(None, n, metric, around=points)."
             )
-        t0, t1 = self.interval(manifold)
+        form = _form(manifold)
+        rate = form.rate
+        last = 5 / rate if rate > 0 else 4 * manifold.width**2 / manifold.dim
+        radius = self.r_max or shortest_length(manifold)
+        t0 = self.t0 or _latest(manifold, radius, 2 * last)
+        # Where nothing settles, every window is harder than the one before.
+        spread = 8 * t0 if rate > 0 else 2 * t0
+        t1 = self.t1 or float(f"{max(last, spread):.3g}")
         if t0 >= t1:
             raise ValueError(
                 f"solve: the network takes over at t0 = {t0:.3g}, so t1 must be later, got "
                 f"t1 = {t1:.3g}."
             )
+        # A factor of two while the kernel spreads, then of four: late it is a few eigenfunctions,
+        # which one network follows for longer.
+        edges = windows(t0, t1, lambda t: 2 if rate * t < _SPREAD else 4)
+        with jax.enable_x64(True):
+            template = form.network(jr.key(0), self.widths)
+        law = GeodesicLaw(manifold)
+        return PairWindows(manifold, law, (t0, t1), template, self, form, edges, radius)
 
-    def interval(self, manifold):
-        """From where the law is accurate to where the kernel is uniform."""
-        rate = _form(manifold).rate
-        last = 5 / rate if rate > 0 else 4 * manifold.width**2 / manifold.dim
-        t0 = self.t0 or _latest(manifold, self._radius(manifold), 2 * last)
-        # Where nothing settles, every window is harder than the one before.
-        spread = 8 * t0 if rate > 0 else 2 * t0
-        return t0, self.t1 or float(f"{max(last, spread):.3g}")
 
-    def _radius(self, manifold):
-        return self.r_max or shortest_length(manifold)
+class PairWindows(AbstractLeastSquares):
+    """Networks of pairs of points, in windows of time and rounds of fresh points in each."""
 
-    def law(self, manifold):
-        """Along shot geodesics."""
-        return GeodesicLaw(manifold)
+    manifold: Submanifold
+    law: GeodesicLaw
+    interval: tuple[float, float] = eqx.field(static=True)
+    template: SetNetwork
+    recipe: Pairs = eqx.field(static=True)
+    form: PairForm
+    edges: tuple[float, ...] = eqx.field(static=True)
+    """Ends of the windows of time."""
+    radius: float = eqx.field(static=True)
+    """The length up to which geodesics are shortest."""
 
-    def stages(self, manifold):
+    def steps(self) -> tuple[int, ...]:
         """Rounds of each window; the first has to find the kernel, the others continue it."""
-        return [self.steps] * self.rounds * len(self._edges(manifold))
+        return (self.recipe.steps,) * self.recipe.rounds * len(self.edges)
 
-    def begin(self, manifold, stage, done, key):
+    def residuals(self) -> dict[str, levenberg.Residual]:
+        """The equation, values and slopes where a window starts, and what isometries keep."""
+
+        def initial(network, row):
+            return initial_error(pair_rows.initial_value(self.form, network, row), row)
+
+        blocks = {
+            "equation": self.residual(pair_rows.equation, self.form),
+            "initial": self.residual(initial),
+            "slope": self.residual(pair_rows.slope, self.form),
+        }
+        if self.manifold.symmetries is not None:
+            blocks["invariance"] = self.residual(pair_rows.invariance, self.form)
+        return blocks
+
+    def begin(self, stage: int, done: Done, key: Key) -> levenberg.Step:
         """Random weights, or what the round or the window before found."""
+        blocks = len(self.residuals())
         if stage == 0:
-            return levenberg.start(self._network(manifold, key)[0], _kinds(manifold))
+            random = self.form.network(key, self.recipe.widths)
+            return levenberg.start(parameters_of(random), blocks, _NEW)
         is_new = self._window(stage) > self._window(stage - 1)
-        damping = 1e-2 if is_new else _CONTINUED
-        return levenberg.start(done.parameters[stage - 1], _kinds(manifold), damping)
+        damping = _NEW if is_new else _CONTINUED
+        return levenberg.start(done.parameters[stage - 1], blocks, damping)
 
-    def data(self, manifold, stage, done, key):
-        """Rows of the equation, and of the initial values."""
-        form, edges, window = _form(manifold), self._edges(manifold), self._window(stage)
-        ends = jnp.asarray(edges[window]), jnp.asarray(edges[window + 1])
+    def rows(self, stage: int, done: Done, key: Key) -> Sequence[Rows]:
+        """Rows of the equation, of the initial values and slopes, and of images."""
+        form, window, count = self.form, self._window(stage), self.recipe.points
+        edges, constants = jnp.asarray(self.edges), self._constants(done, window + 1)
+        start, end = edges[window], edges[window + 1]
         key_inside, key_initial = jr.split(key)
-        constants = self._constants(manifold, done, window + 1)
         trained = None
         if stage > 0 and self._window(stage - 1) == window:
-            trained = self._network(manifold, jr.key(0))[1](done.parameters[stage - 1])
-        inside = _pair_rows.interior(form, self.points, trained, *ends, constants[-1], key_inside)
-        count = self.points // 2
+            trained = self.network(done.parameters[stage - 1])
+        inside = pair_rows.interior(form, count, trained, start, end, constants[-1], key_inside)
         if window == 0:
-            radius = jnp.asarray(self._radius(manifold))
-            initial = _pair_rows.initial_law(form, count, radius, *ends, constants[0], key_initial)
+            given = jnp.asarray(self.radius), start, end, constants[0]
+            initial = pair_rows.initial_law(form, count // 2, *given, key_initial)
         else:
-            before = self._found(manifold, done, window - 1)
-            times = jnp.asarray(edges[window - 1]), *ends
-            pair = constants[-2], constants[-1]
-            initial = _pair_rows.initial_window(form, count, before, *times, *pair, key_initial)
-        if manifold.symmetries is None:
-            return [inside, *initial]
-        moved = _pair_rows.moved(manifold.symmetries, inside, jr.fold_in(key, 1))
-        return [inside, *initial, moved]
+            before = self._found(done, window - 1)
+            given = before, edges[window - 1 : window + 2], constants[-2:]
+            initial = pair_rows.initial_window(form, count // 2, *given, key_initial)
+        if self.manifold.symmetries is None:
+            return (inside, *initial)
+        moved = pair_rows.moved(self.manifold.symmetries, inside, jr.fold_in(key, 1))
+        return (inside, *initial, moved)
 
-    def advance(self, manifold):
-        """A step of Levenberg-Marquardt."""
-        form, (_, unravel) = _form(manifold), self._network(manifold, jr.key(0))
-
-        def equation(parameters, row):
-            return _pair_rows.equation(form, unravel(parameters), row)
-
-        def initial(parameters, row):
-            start, end = row["start"], row["end"]
-            found = form(unravel(parameters), row["c"], start, row["x"], row["x0"], start, end)
-            error = found - row["value"]
-            return row["weight"] * jnp.where(row["beyond"], jnp.maximum(error, 0.0), error)
-
-        def slope(parameters, row):
-            network, ends = unravel(parameters), (row["start"], row["end"])
-            value = lambda x: form(network, row["c"], row["start"], x, row["x0"], *ends)
-            found = jax.jvp(value, (row["x"],), (row["direction"],))[1]
-            return row["weight"] * (found - row["slope"])
-
-        def invariance(parameters, row):
-            network, ends = unravel(parameters), (row["start"], row["end"])
-            value = lambda x, x0: form(network, row["c"], row["t"], x, x0, *ends)
-            return row["weight"] * (value(row["x"], row["x0"]) - value(*row["moved"]))
-
-        kinds = [equation, initial, slope, invariance][: _kinds(manifold)]
-        return jax.jit(lambda state, rows: levenberg.advance(kinds, rows, state))
-
-    def parameters(self, state):
-        """The weights."""
-        return state.parameters
-
-    def losses(self, state):
-        """Mean squares of the weighted residuals."""
-        names = ("equation", "initial", "slope", "invariance")
-        return dict(zip(names, state.losses, strict=False))
-
-    def solution(self, manifold, done):
+    def solution(self, done: Done) -> PairSolution:
         """The networks of all windows."""
-        edges = self._edges(manifold)
-        windows = len(edges) - 1
-        networks = [self._found(manifold, done, window) for window in range(windows)]
-        return PairSolution(
-            manifold,
-            _form(manifold),
-            edges,
-            jax.tree.map(lambda *arrays: jnp.stack(arrays), *networks),
-            self._constants(manifold, done, windows),
-        )
+        count = len(self.edges) - 1
+        networks = [self._found(done, window) for window in range(count)]
+        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *networks)
+        constants = self._constants(done, count)
+        return PairSolution(self.manifold, self.form, self.edges, stacked, constants)
 
-    def _window(self, stage):
+    def _window(self, stage: int) -> int:
         """The window of a stage; the first one has twice as many rounds."""
-        return max(stage // self.rounds - 1, 0)
+        return max(stage // self.recipe.rounds - 1, 0)
 
-    def _found(self, manifold, done, window):
+    def _found(self, done: Done, window: int) -> SetNetwork:
         """The network after the last round of a window."""
-        last = (window + 2) * self.rounds - 1
-        return self._network(manifold, jr.key(0))[1](done.parameters[last])
+        return self.network(done.parameters[(window + 2) * self.recipe.rounds - 1])
 
-    def _edges(self, manifold):
-        """Ends of the windows of time: a factor of two while the kernel spreads, then of four.
-
-        Late it is a few eigenfunctions, which one network follows for longer.
-        """
-        t0, t1 = self.interval(manifold)
-        edges, rate = [t0], _form(manifold).rate
-        while True:
-            factor = 2 if rate * edges[-1] < _SPREAD else 4
-            if 1.5 * factor * edges[-1] >= t1:  # the last one may be longer
-                return (*edges, t1)
-            edges.append(factor * edges[-1])
-
-    def _network(self, manifold, key):
-        return ravel_pytree(_form(manifold).network(key, self.widths))
-
-    def _constants(self, manifold, done, windows):
+    def _constants(self, done: Done, count: int) -> Float[Array, " w"]:
         """The constant of each window: a guess of the volume's logarithm, then what is found."""
-        form, edges = _form(manifold), self._edges(manifold)
-        if not manifold.is_compact():
-            return jnp.zeros(windows)
-        constants = [manifold.log_volume().astype(float)]
-        for window in range(1, windows):
+        if not self.manifold.is_compact():
+            return jnp.zeros(count)
+        constants = [self.manifold.log_volume().astype(float)]
+        for window in range(1, count):
             c = constants[-1]
-            if edges[window] > _SPREAD / form.rate:
-                before = self._found(manifold, done, window - 1)
-                ends = jnp.asarray(edges[window - 1]), jnp.asarray(edges[window])
-                c = c - _log_mean(form, before, c, *ends)
+            if self.edges[window] > _SPREAD / self.form.rate:
+                before = self._found(done, window - 1)
+                ends = map(jnp.asarray, self.edges[window - 1 : window + 1])
+                c = c - _log_mean(self.form, before, c, *ends)
             constants.append(c)
         return jnp.stack(constants)
 
@@ -229,11 +241,6 @@ def _latest(manifold, radius, last):
     found = max((t for t in times if certificate.estimate(t) <= _HANDED), default=times[0])
     digit = 10.0 ** (math.floor(math.log10(found)) - 1)
     return float(f"{math.floor(found / digit) * digit:.2g}")  # rounded down: later is not known
-
-
-def _kinds(manifold):
-    """The number of kinds of rows."""
-    return 3 if manifold.symmetries is None else 4
 
 
 @functools.lru_cache(maxsize=16)
@@ -271,45 +278,3 @@ def _log_mean(form, network, c, start, end):
         return jnp.sum(jnp.where(others == i, 0.0, jnp.exp(values)))
 
     return jnp.log(jnp.sum(jax.lax.map(row, others)) / (_POINTS * (_POINTS - 1)))
-
-
-def pairs(
-    *,
-    t0: float | None = None,
-    t1: float | None = None,
-    r_max: float | None = None,
-    points: int = 4000,
-    steps: int = 10,
-    rounds: int = 4,
-    widths: tuple[int, ...] = (24, 24, 24),
-) -> Pairs:
-    """A recipe for a manifold given by its equations, or by a metric on an open set.
-
-    Args:
-        t0: where the network takes over from the law along geodesics; by default found from what
-            the law leaves of the heat equation, and from `r_max`.
-        t1: end of the solved interval; by default five over a guess of the first eigenvalue, and
-            without one, until the kernel is about three times as wide as where its
-            sources are, or twice t0.
-        r_max: the length up to which geodesics are shortest; by default found by shooting.
-        points: collocation points of a round.
-        steps: Levenberg-Marquardt steps of a round.
-        rounds: sets of points for each window; the first window has twice as many.
-        widths: of the layers of a network.
-    """
-    for name, value in {"points": points, "steps": steps, "rounds": rounds}.items():
-        positive_integer(value, name, "recipes.pairs")
-    if len(widths) < 2:
-        raise ValueError(f"recipes.pairs: widths must be of two layers or more, got {widths}.")
-    check_times(t0, t1, "recipes.pairs")
-    if r_max is not None and not r_max > 0:
-        raise ValueError(f"recipes.pairs: r_max must be positive, got {r_max}.")
-    return Pairs(
-        t0=t0,
-        t1=t1,
-        r_max=r_max,
-        points=points,
-        steps=steps,
-        rounds=rounds,
-        widths=tuple(widths),
-    )

@@ -5,262 +5,368 @@ weights, and an interval of time that grows during the training.  On point cloud
 of points, its initial law that of points with labels.
 """
 
-from typing import Any
+import dataclasses
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import optax
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from ...core.checks import positive_integer
-from ...core.types import Key
+from ...core.registry import Registry
+from ...core.types import Key, Point, Scalar
 from ...heat.clouds.kernel import CloudKernel
 from ...heat.clouds.matchings import Labelled
 from ...heat.combined import QuotientKernel
 from ...heat.early.laws import ZerothOrder, short_time_law
 from ...heat.kernel import AbstractHeatKernel
-from ...manifolds import AbstractQuotient, AbstractSymmetricSpace, PointCloud
+from ...manifolds import (
+    AbstractManifold,
+    AbstractQuotient,
+    AbstractSymmetricSpace,
+    PointCloud,
+)
+from ...training.fixed import trainable
+from ...training.loop import AbstractLoss
 from ...training.perceptrons import FourierEmbedding, PowerEmbedding, modified_mlp
+from ...training.settings import Training
+from ..forms.base import AbstractSolution
 from ..forms.clouds import CloudSolution, pair_graph
 from ..forms.direct import DirectSolution
-from .base import AbstractRecipe, check_space, check_times
+from .base import AbstractDescent, AbstractPlan, AbstractRecipe, check_space, check_times
 
 # Clouds to start from, and units of a hidden layer of the network of pairs.
 _SOURCES, _CLOUD_WIDTH = 1000, 64
+# Steps between two balancings of the losses, the weight of the past in them, slices of time for the
+# causal weights, and their steepness.
+_BALANCE_EVERY, _MEMORY, _SLICES, _CAUSALITY = 100, 0.9, 16, 1.0
+
+_SETTINGS = Registry("setting of the paper")
 
 
-class AdamState(eqx.Module):
-    """The state of the paper's recipe."""
-
-    count: Int[Array, ""]
-    key: Key
-    weights: Float[Array, " p"]
-    optimizer: Any
-    balance: Float[Array, " 2"]
-    """Factors of the two losses, moving averages of ratios of gradient norms."""
-    terms: Float[Array, " 2"]
-    """The losses of the last step."""
-
-
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Paper(AbstractRecipe):
-    """The recipe of the paper's appendix B; see `paper` for the settings."""
+    """The paper's recipe, appendix B; for a smaller budget lower width, steps and batch."""
 
-    t0: float = eqx.field(static=True)
-    t1: float | None = eqx.field(static=True)
-    width: int = eqx.field(static=True)
-    depth: int = eqx.field(static=True)
-    frequencies: int = eqx.field(static=True)
-    steps: int = eqx.field(static=True)
-    batch: int = eqx.field(static=True)
-    learning_rate: float = eqx.field(static=True)
-    factorize: bool = eqx.field(static=True)
-    precision: str = eqx.field(static=True, default="float32")
-    by_cover: bool = eqx.field(static=True, default=False)
+    name: ClassVar[str] = "paper"
+    by_cover: ClassVar[bool] = False
 
-    # Steps of Adam in one compiled call, steps between two balancings of the losses, the weight of
-    # the past in them, slices of time for the causal weights, and their steepness.
-    _CHUNK, _BALANCE_EVERY, _MEMORY, _SLICES, _CAUSALITY = 50, 100, 0.9, 16, 1.0
+    t0: float = 0.1
+    """Where the network takes over from the short-time law (on point clouds at most 0.01)."""
+    t1: float | None = None
+    """End of the solved interval (default 5, on SPD(n) 1, on point clouds 0.5)."""
+    width: int = 256
+    """Hidden units of a layer."""
+    depth: int = 4
+    """Number of hidden layers."""
+    frequencies: int = 32
+    """Number of Fourier frequencies, or of exponents k of S_k and A_k."""
+    steps: int = 100_000
+    """Steps of Adam."""
+    batch: int = 1024
+    """Collocation points of a step; a quarter as many initial points."""
+    learning_rate: float = 1e-3
+    """At the start of a cosine schedule."""
+    factorize: bool = False
+    """Whether to use random weight factorization."""
 
-    def check(self, manifold):
-        """It embeds what is seen from x0, on a symmetric space or a quotient of one."""
-        if not isinstance(manifold, PointCloud):
-            check_space(_cover(manifold))
-        t0, t1 = self.interval(manifold)
+    def __post_init__(self):
+        counts = {"width": self.width, "depth": self.depth, "steps": self.steps}
+        for name, value in counts.items():
+            positive_integer(value, name, "recipes.paper")
+        positive_integer(self.frequencies, "frequencies", "recipes.paper", at_least=2)
+        if positive_integer(self.batch, "batch", "recipes.paper", at_least=64) % _SLICES:
+            raise ValueError(
+                f"recipes.paper: batch must be a multiple of {_SLICES}, got {self.batch}."
+            )
+        check_times(self.t0, self.t1, "recipes.paper")
+        object.__setattr__(self, "learning_rate", float(self.learning_rate))
+        object.__setattr__(self, "factorize", bool(self.factorize))
+
+    def plan(self, manifold: Any) -> AbstractPlan:
+        """[0.1, 5], on SPD(n) [0.1, 1], on point clouds [0.01, 0.5].
+
+        It embeds what is seen from x0, on a symmetric space or a quotient of one.
+        """
+        entry = _SETTINGS.find(manifold)
+        if entry is None:
+            check_space(manifold.covering())
+        assert entry is not None
+        setting: AbstractSetting = entry.made(manifold)
+        t0, t1 = min(self.t0, setting.latest_start), self.t1 or setting.end
         if t0 >= t1:
             raise ValueError(f"solve: t0 must be below t1, got t0 = {t0} and t1 = {t1}.")
+        return PaperPlan(manifold, setting.law(), (t0, t1), self, setting)
 
-    def interval(self, manifold):
-        """[0.1, 5], on SPD(n) [0.1, 1], on point clouds [0.01, 0.5]."""
-        if isinstance(manifold, PointCloud):
-            return min(self.t0, 0.01), self.t1 or 0.5
-        return self.t0, self.t1 or (1.0 if _is_set(manifold) else 5.0)
 
-    def law(self, manifold: Any) -> AbstractHeatKernel:
-        """The parametrix of third order, summed over images; on SPD(n) the zeroth order."""
-        if isinstance(manifold, PointCloud):
-            return CloudKernel(manifold, Labelled())
-        if isinstance(manifold, AbstractQuotient):
-            return QuotientKernel(manifold, self.law(manifold.cover))
-        return ZerothOrder(manifold) if _is_set(manifold) else short_time_law(manifold, order=3)
+# The paper's settings.
 
-    def stages(self, manifold):
-        """One stage."""
-        return [-(-self.steps // self._CHUNK)]
 
-    def begin(self, manifold, stage, done, key):
-        """Random weights."""
-        key_network, key_steps = jr.split(key)
-        weights, _ = self._network(manifold, key_network)
-        optimizer = self._optimizer().init(weights)
-        ones = jnp.ones(2)
-        return AdamState(jnp.asarray(0), jr.key_data(key_steps), weights, optimizer, ones, ones)
+class AbstractSetting(eqx.Module):
+    """What the paper does on a family of manifolds; registered for it."""
 
-    def data(self, manifold, stage, done, key):
-        """The sources: the origin, or many clouds.  Points are drawn at every step."""
-        if isinstance(manifold, PointCloud):
-            return jnp.asarray(manifold.grown(_SOURCES, key), jnp.float32)
-        return _cover(manifold).origin()[None]
+    manifold: eqx.AbstractVar[AbstractManifold]
+    end: ClassVar[float]
+    """Where the solved interval ends by default."""
+    latest_start: ClassVar[float]
+    """Where it starts at the latest."""
 
-    def advance(self, manifold):
-        """Some steps of Adam."""
-        optimizer = self._optimizer()
-        _, unravel = self._network(manifold, jr.key(0))
-        law, (t0, t1) = self.law(manifold), self.interval(manifold)
+    @abstractmethod
+    def law(self) -> AbstractHeatKernel:
+        """The short-time law."""
 
-        def pair(sources, t, key):
-            key_source, key_walk = jr.split(key)
-            x0 = sources[jr.randint(key_source, (), 0, len(sources))]
-            return manifold.walk(t, x0, key_walk), x0
+    @abstractmethod
+    def start(self, recipe: Paper, interval: tuple[float, float], key: Key) -> Any:
+        """A solution with a random network."""
 
-        def losses(weights, sources, count, key):
-            solution = unravel(weights)
-            key_t, key_x, key_initial = jr.split(key, 3)
-            # Time curriculum: the interval grows from t0 to t1 in the first half of the training.
-            grown = jnp.minimum(2 * count / self.steps, 1.0)
-            end = t0 * (t1 / t0) ** jnp.maximum(grown, 0.05)
-            fraction = (jnp.arange(self.batch) + jr.uniform(key_t, (self.batch,))) / self.batch
-            t = t0 * (end / t0) ** fraction
-            pairs = jax.vmap(lambda t, key: pair(sources, t, key))
-            x, x0 = pairs(t, jr.split(key_x, self.batch))
-            residual = jax.vmap(lambda t, x, x0: solution.terms(t, x, x0).residual())(t, x, x0)
-            # Causal weights: a slice of time counts once those before it are solved.
-            slices = jnp.mean((t * residual).reshape(self._SLICES, -1) ** 2, axis=1)
-            before = jnp.cumsum(slices) - slices
-            causal = jax.lax.stop_gradient(jnp.exp(-self._CAUSALITY * before))
-            start = jnp.full(self.batch // 4, t0)
-            x, x0 = pairs(start, jr.split(key_initial, len(start)))
-            error = jax.vmap(
-                lambda x, x0: solution.log_prob(start[0], x, x0) - law.log_prob_at(start[0], x, x0)
-            )(x, x0)
-            return jnp.stack([jnp.mean(causal * slices), jnp.mean(error**2)])
+    @abstractmethod
+    def part(self, solution: Any, /) -> Any:
+        """What of it is trained."""
 
-        def balanced(weights, sources, count, key, balance):
-            terms = losses(weights, sources, count, key)
-            return jnp.sum(balance * terms), terms
 
-        def rebalance(state, sources, key):
-            jacobian = jax.jacrev(losses)(state.weights, sources, state.count, key)
-            norms = jnp.linalg.norm(jacobian, axis=1) + 1e-12
-            new = self._MEMORY * state.balance + (1 - self._MEMORY) * jnp.sum(norms) / norms
-            return jnp.where(jnp.all(jnp.isfinite(norms)), new, state.balance)
+@_SETTINGS.register(PointCloud, covers=False)
+class OfClouds(AbstractSetting):
+    """A network of pairs of points."""
 
-        def step(state, sources):
-            key, key_step = jr.split(jr.wrap_key_data(state.key))
-            balance = jax.lax.cond(
-                state.count % self._BALANCE_EVERY == 0,
-                lambda: rebalance(state, sources, key_step),
-                lambda: state.balance,
-            )
-            gradient, terms = jax.grad(balanced, has_aux=True)(
-                state.weights, sources, state.count, key_step, balance
-            )
+    manifold: PointCloud
+    end: ClassVar[float] = 0.5
+    latest_start: ClassVar[float] = 0.01
+
+    def law(self):
+        """That of points with labels."""
+        return CloudKernel(self.manifold, Labelled())
+
+    def start(self, recipe, interval, key):
+        """A random graph."""
+        _, _, key_network = jr.split(key, 3)
+        return CloudSolution(self.manifold, pair_graph(key_network, _CLOUD_WIDTH, interval))
+
+    def part(self, solution):
+        """The matching."""
+        return solution.matching
+
+
+@_SETTINGS.register(
+    AbstractSymmetricSpace, when=lambda space: space.has_unordered_coordinates(), covers=True
+)
+class OfSets(AbstractSetting):
+    """The powers S_k and A_k of unordered coordinates."""
+
+    manifold: AbstractSymmetricSpace
+    end: ClassVar[float] = 1.0
+    latest_start: ClassVar[float] = float("inf")
+
+    def law(self):
+        """The zeroth order."""
+        return ZerothOrder(self.manifold)
+
+    def start(self, recipe, interval, key):
+        """Random exponents."""
+        key_embedding, *keys = jr.split(key, 3)
+        exponents = jr.uniform(key_embedding, (recipe.frequencies,), minval=1.0, maxval=5.0)
+        return _direct(recipe, self.manifold, PowerEmbedding(exponents), interval, *keys)
+
+    def part(self, solution):
+        """All of it but the manifold."""
+        return _direct_part(solution)
+
+
+def _is_covered(manifold: AbstractManifold) -> bool:
+    """Whether the law of the cover is known, to be summed over images."""
+    entry = _SETTINGS.find(manifold.covering())
+    return entry is not None and entry.facts["covers"]
+
+
+@_SETTINGS.register(AbstractSymmetricSpace, covers=True)
+class OfSpaces(AbstractSetting):
+    """Fourier's embedding of a space in the flat one around it."""
+
+    manifold: AbstractSymmetricSpace
+    end: ClassVar[float] = 5.0
+    latest_start: ClassVar[float] = float("inf")
+
+    def law(self):
+        """The parametrix of third order."""
+        return short_time_law(self.manifold, order=3)
+
+    def start(self, recipe, interval, key):
+        """Random frequencies."""
+        return _fourier(recipe, self.manifold, self.manifold, interval, key)
+
+    def part(self, solution):
+        """All of it but the manifold."""
+        return _direct_part(solution)
+
+
+@_SETTINGS.register(AbstractQuotient, when=_is_covered, covers=False)
+class OfQuotients(AbstractSetting):
+    """The mean of Fourier's embedding over the images of a point."""
+
+    manifold: AbstractQuotient
+    end: ClassVar[float] = 5.0
+    latest_start: ClassVar[float] = float("inf")
+
+    def law(self):
+        """The one of the cover, summed over images."""
+        entry = _SETTINGS.find(self.manifold.cover)
+        assert entry is not None
+        return QuotientKernel(self.manifold, entry.made(self.manifold.cover).law())
+
+    def start(self, recipe, interval, key):
+        """Random frequencies."""
+        return _fourier(recipe, self.manifold, self.manifold.cover, interval, key)
+
+    def part(self, solution):
+        """All of it but the manifold."""
+        return _direct_part(solution)
+
+
+def _fourier(recipe, manifold, space, interval, key):
+    """A random network of what is seen in the flat space around a manifold or its cover."""
+    key_embedding, *keys = jr.split(key, 3)
+    size = jax.eval_shape(lambda x: space.relative(x, x), space.origin()).size
+    frequencies = 2.0 * jr.normal(key_embedding, (size, recipe.frequencies))
+    return _direct(recipe, manifold, FourierEmbedding(frequencies), interval, *keys)
+
+
+def _direct(recipe, manifold, embedding, interval, key_time, key_network):
+    count = recipe.frequencies
+    times = FourierEmbedding(2.0 * jr.normal(key_time, (1, count // 2)))
+    inputs = 2 * count + 1 + 2 * (count // 2)
+    network = modified_mlp(key_network, inputs, recipe.width, recipe.depth, recipe.factorize)
+    return DirectSolution(manifold, embedding, times, network, *interval)
+
+
+def _direct_part(solution):
+    return solution.embedding, solution.time_embedding, solution.network
+
+
+# The training.
+
+
+class PaperPlan(AbstractDescent):
+    """Adam with the losses of the paper."""
+
+    manifold: AbstractManifold
+    law: AbstractHeatKernel
+    interval: tuple[float, float] = eqx.field(static=True)
+    recipe: Paper = eqx.field(static=True)
+    setting: AbstractSetting
+
+    def start(self, key: Key) -> AbstractSolution:
+        """A random network."""
+        return self.setting.start(self.recipe, self.interval, key)
+
+    def part(self, solution: Any, /) -> Any:
+        """What of a solution is trained."""
+        return self.setting.part(solution)
+
+    def loss(self, key: Key) -> "PaperLoss":
+        """The losses, from sources that are drawn once: the origin, or many clouds."""
+        sources = self.manifold.sources(_SOURCES, key)
+        setting, recipe = self.setting, self.recipe
+        return PaperLoss(self.manifold, self.law, setting, sources, self.interval, recipe.steps)
+
+    def training(self) -> Training:
+        """Plain Adam, of which the last weights are kept."""
+        recipe = self.recipe
+        return Training(
+            steps=recipe.steps,
+            batch=recipe.batch,
+            learning_rate=recipe.learning_rate,
+            average=0.0,
+            validate_every=recipe.steps,
+            optimizer=_adam,
             # A point that float32 cannot hold, one in many thousands on SPD(10), is passed over.
-            gradient = jnp.where(jnp.all(jnp.isfinite(gradient)), gradient, 0.0)
-            terms = jnp.where(jnp.isfinite(terms), terms, state.terms)
-            change, optimizer_state = optimizer.update(gradient, state.optimizer)
-            weights = state.weights + change
-            return (
-                AdamState(
-                    state.count + 1, jr.key_data(key), weights, optimizer_state, balance, terms
-                ),
-                None,
-            )
-
-        @jax.jit
-        def chunk(state, sources):
-            return jax.lax.scan(lambda state, _: step(state, sources), state, None, self._CHUNK)[0]
-
-        return chunk
-
-    def parameters(self, state):
-        """The weights."""
-        return state.weights
-
-    def losses(self, state):
-        """Mean squares."""
-        return {"equation": state.terms[0], "initial": state.terms[1]}
-
-    def solution(self, manifold, done):
-        """The network."""
-        _, unravel = self._network(manifold, jr.key(0))
-        return unravel(done.parameters[0])
-
-    def _optimizer(self):
-        return optax.adam(optax.cosine_decay_schedule(self.learning_rate, self.steps))
-
-    def _network(self, manifold, key):
-        key_embedding, key_time, key_network = jr.split(key, 3)
-        if isinstance(manifold, PointCloud):
-            graph = pair_graph(key_network, _CLOUD_WIDTH, self.interval(manifold))
-            return ravel_pytree(CloudSolution(manifold, graph))
-        count = self.frequencies
-        if _is_set(manifold):
-            embedding = PowerEmbedding(jr.uniform(key_embedding, (count,), minval=1.0, maxval=5.0))
-        else:
-            space = _cover(manifold)
-            size = jax.eval_shape(lambda x: space.relative(x, x), space.origin()).size
-            embedding = FourierEmbedding(2.0 * jr.normal(key_embedding, (size, count)))
-        time_embedding = FourierEmbedding(2.0 * jr.normal(key_time, (1, count // 2)))
-        inputs = 2 * count + 1 + 2 * (count // 2)
-        network = modified_mlp(key_network, inputs, self.width, self.depth, self.factorize)
-        solution = DirectSolution(
-            manifold, embedding, time_embedding, network, *self.interval(manifold)
+            skip_nonfinite=True,
         )
-        return ravel_pytree(solution)
 
 
-def _cover(manifold: Any) -> Any:
-    return manifold.cover if isinstance(manifold, AbstractQuotient) else manifold
+def _adam(settings: Training) -> optax.GradientTransformation:
+    return optax.adam(optax.cosine_decay_schedule(settings.learning_rate, settings.steps))
 
 
-def _is_set(manifold):
-    """Whether kernel coordinates are unordered and more than the angles of a torus."""
-    return isinstance(manifold, AbstractSymmetricSpace) and len(manifold.grouping()) > 1
+class Examples(NamedTuple):
+    """Times, and pairs of points, where the equation and the initial value are looked at."""
+
+    t: Float[Array, " n"]
+    x: Float[Array, "n ..."]
+    x0: Float[Array, "n ..."]
+    x_initial: Float[Array, "m ..."]
+    x0_initial: Float[Array, "m ..."]
 
 
-def paper(
-    *,
-    t0: float = 0.1,
-    t1: float | None = None,
-    width: int = 256,
-    depth: int = 4,
-    frequencies: int = 32,
-    steps: int = 100_000,
-    batch: int = 1024,
-    learning_rate: float = 1e-3,
-    factorize: bool = False,
-) -> Paper:
-    """The paper's recipe, appendix B; for a smaller budget lower width, steps and batch.
+class PaperLoss(AbstractLoss):
+    """The equation with causal weights, and the initial value, balanced by their gradients.
 
-    Args:
-        t0: where the network takes over from the short-time law (on point clouds at most 0.01).
-        t1: end of the solved interval (default 5, on SPD(n) 1, on point clouds 0.5).
-        width: hidden units of a layer.
-        depth: number of hidden layers.
-        frequencies: number of Fourier frequencies, or of exponents k of S_k and A_k.
-        steps: steps of Adam.
-        batch: collocation points of a step; a quarter as many initial points.
-        learning_rate: at the start of a cosine schedule.
-        factorize: whether to use random weight factorization.
+    The balance holds the factors of both, moving averages of ratios of gradient norms.
     """
-    counts = {"width": width, "depth": depth, "steps": steps}
-    for name, value in counts.items():
-        positive_integer(value, name, "recipes.paper")
-    positive_integer(frequencies, "frequencies", "recipes.paper", at_least=2)
-    if positive_integer(batch, "batch", "recipes.paper", at_least=64) % 16:
-        raise ValueError(f"recipes.paper: batch must be a multiple of 16, got {batch}.")
-    check_times(t0, t1, "recipes.paper")
-    return Paper(
-        t0=t0,
-        t1=t1,
-        width=width,
-        depth=depth,
-        frequencies=frequencies,
-        steps=steps,
-        batch=batch,
-        learning_rate=float(learning_rate),
-        factorize=bool(factorize),
-    )
+
+    manifold: AbstractManifold
+    law: AbstractHeatKernel
+    setting: AbstractSetting
+    sources: Float[Array, "s ..."]
+    interval: tuple[float, float] = eqx.field(static=True)
+    steps: int = eqx.field(static=True)
+
+    def names(self) -> tuple[str, ...]:
+        """Both terms."""
+        return "equation", "initial"
+
+    def draw(self, count, step, key):
+        """Ends of walks; the interval grows from t0 to t1 in the first half of the training."""
+        key_t, key_x, key_initial = jr.split(key, 3)
+        t0, t1 = self.interval
+        end = t0 * (t1 / t0) ** jnp.clip(2 * step / self.steps, 0.05, 1.0)
+        u = (jnp.arange(count) + jr.uniform(key_t, (count,))) / count
+        t = t0 * (end / t0) ** u
+        x, x0 = self._walks(t, key_x)
+        return Examples(t, x, x0, *self._walks(jnp.full(count // 4, t0), key_initial))
+
+    def _walks(self, t, key):
+        def walk(t: Scalar, key: Key) -> tuple[Point, Point]:
+            key_source, key_walk = jr.split(key)
+            x0 = self.sources[jr.randint(key_source, (), 0, len(self.sources))]
+            return self.manifold.walk(t, x0, key_walk), x0
+
+        return jax.vmap(walk)(t, jr.split(key, len(t)))
+
+    def _terms(self, solution, pairs):
+        t, x, x0, *initial = pairs
+        residual = jax.vmap(lambda *pair: solution.terms(*pair).residual())(t, x, x0)
+        # Causal weights: a slice of time counts once those before it are solved.
+        slices = jnp.mean((t * residual).reshape(_SLICES, -1) ** 2, axis=1)
+        before = jnp.cumsum(slices) - slices
+        causal = jax.lax.stop_gradient(jnp.exp(-_CAUSALITY * before))
+        start = jnp.asarray(self.interval[0], t.dtype)
+
+        def error(x, x0):
+            return solution.log_prob(start, x, x0) - self.law.log_prob_at(start, x, x0)
+
+        return jnp.stack([jnp.mean(causal * slices), jnp.mean(jax.vmap(error)(*initial) ** 2)])
+
+    def begin(self):
+        """Both count the same."""
+        return jnp.ones(2)
+
+    def adapt(self, state, model, examples, step):
+        """Now and then a term counts more, the smaller its gradient is."""
+        parameters, rest = trainable(model, self.setting.part)
+
+        def balanced():
+            slopes = jax.jacrev(lambda p: self._terms(eqx.combine(p, rest), examples))(parameters)
+            squares = [jnp.sum(s.reshape(2, -1) ** 2, axis=1) for s in jax.tree.leaves(slopes)]
+            norms = jnp.sqrt(sum(squares)) + 1e-12
+            new = _MEMORY * state + (1 - _MEMORY) * jnp.sum(norms) / norms
+            return jnp.where(jnp.all(jnp.isfinite(norms)), new, state)
+
+        return jax.lax.cond(step % _BALANCE_EVERY == 0, balanced, lambda: state)
+
+    def __call__(self, model, examples, state):
+        """The balanced sum."""
+        terms = self._terms(model, examples)
+        return jnp.sum(state * terms), dict(zip(self.names(), terms, strict=True))

@@ -4,206 +4,221 @@ On compact spaces time is cut into windows, each starting where the one before e
 whole interval is solved at once, in rounds of fresh points.
 """
 
+import dataclasses
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from ...core.checks import positive_integer
+from ...core.registry import Registry
+from ...core.types import Key
 from ...heat.early.laws import short_time_law
-from ...manifolds import calculus
+from ...heat.kernel import AbstractHeatKernel
+from ...manifolds import AbstractManifold, AbstractSymmetricSpace
 from ...training import levenberg
+from ...training.levenberg import Done
+from ...training.sets import SetNetwork
 from ..forms import collocation
+from ..forms.rows import Rows, initial_error
 from ..forms.symmetric import RadialSolution, Settling, Spreading, normalized
-from .base import AbstractRecipe, check_space, check_times
+from .base import (
+    RECIPES,
+    AbstractLeastSquares,
+    AbstractPlan,
+    AbstractRecipe,
+    check_space,
+    check_times,
+    parameters_of,
+    windows,
+)
 
 # The quadrature of the total mass has 20 nodes or more in each of so many coordinates.
 _MOST_COORDINATES = 4
 
+_PLANS = Registry("plan of calor's own recipe")
 
+
+@RECIPES.register(AbstractManifold)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Default(AbstractRecipe):
-    """Small float64 networks and Levenberg-Marquardt; see `default` for the settings."""
+    """calor's own recipe: small float64 networks and Levenberg-Marquardt."""
 
-    t0: float | None = eqx.field(static=True)
-    t1: float | None = eqx.field(static=True)
-    points: int = eqx.field(static=True)
-    steps: int | None = eqx.field(static=True)
-    rounds: int = eqx.field(static=True)
-    starts: int = eqx.field(static=True)
-    precision: str = eqx.field(static=True, default="float64")
-    by_cover: bool = eqx.field(static=True, default=True)
+    name: ClassVar[str] = "default"
+    by_cover: ClassVar[bool] = True
 
-    def check(self, manifold):
-        """It needs kernel coordinates and, to set the mass to one, few of them if compact."""
+    t0: float | None = None
+    """Where the network takes over from the short-time law on compact spaces (default 0.1);
+    other spaces have none, the network is exact as t -> 0."""
+    t1: float | None = None
+    """End of the solved interval (default 5, on SPD(n) 1)."""
+    points: int = 1200
+    """Collocation points of a stage."""
+    steps: int | None = None
+    """Levenberg-Marquardt steps of a stage (default 200 on compact spaces, else 20)."""
+    rounds: int = 6
+    """Sets of points on spaces without cut locus."""
+    starts: int = 2
+    """Random starts on compact spaces, of which the best is kept."""
+
+    def __post_init__(self):
+        counts = {"points": self.points, "rounds": self.rounds, "starts": self.starts}
+        if self.steps is not None:
+            counts["steps"] = self.steps
+        for name, value in counts.items():
+            positive_integer(value, name, "recipes.default")
+        check_times(self.t0, self.t1, "recipes.default")
+
+    def plan(self, manifold: Any) -> AbstractPlan:
+        """In windows on compact spaces, in rounds on others; it needs kernel coordinates."""
         check_space(manifold)
-        t0, t1 = self.interval(manifold)
-        if t0 >= t1:
-            raise ValueError(
-                f"solve: the network takes over at t0 = {t0}, so t1 must be later, got t1 = {t1}."
-            )
-        if _has_cut_locus(manifold) and manifold.coordinate_count() > _MOST_COORDINATES:
-            raise ValueError(
-                f"solve: the kernel of {manifold} has {manifold.coordinate_count()} coordinates, "
-                f"too many for a quadrature of its mass (at most {_MOST_COORDINATES}); a torus can "
-                "be solved as a Product of circles, Torus(1)."
-            )
-
-    def interval(self, manifold):
-        """From t0 on compact spaces, from zero on others."""
+        entry = _PLANS.find(manifold)
+        assert entry is not None
         t1 = self.t1 or (5.0 if len(manifold.grouping()) == 1 else 1.0)
-        return (self.t0 or 0.1, t1) if _has_cut_locus(manifold) else (0.0, t1)
-
-    def law(self, manifold: Any) -> Any:
-        """With enough orders that its error at t0 is far below the one of the network."""
-        return short_time_law(manifold, order=6)
-
-    def stages(self, manifold):
-        """On compact spaces one for each random start, then one for each window; else rounds."""
-        steps = self.steps or (200 if _has_cut_locus(manifold) else 20)
-        if not _has_cut_locus(manifold):
-            return [steps] * self.rounds
-        windows = len(self._edges(manifold)) - 1
-        # The kernel becomes smoother: later windows need fewer steps.
-        later = [max(steps // 2, 1)] * (windows - 2)
-        return [max(steps // 4, 1)] * self.starts + [steps] * min(windows, 2) + later
-
-    def begin(self, manifold, stage, done, key):
-        """Random weights, the best of the random starts, or what the stage before found."""
-        blocks = 2 if _has_cut_locus(manifold) else 1
-        if stage == 0 or (blocks == 2 and stage < self.starts):
-            parameters, _ = self._network(manifold, key)
-        elif blocks == 2 and stage == self.starts:
-            parameters = done.parameters[jnp.argmin(done.losses[:stage])]
-        else:
-            parameters = done.parameters[stage - 1]
-        return levenberg.start(parameters, blocks)
-
-    def data(self, manifold, stage, done, key):
-        """Rows of the equation at collocation points and, on compact spaces, of initial values."""
-        form, window = self._form(manifold), self._window(manifold, stage)
-        edges = jnp.asarray(self._edges(manifold))
-        start, end = edges[window], edges[window + 1]
-        key_inside, key_initial = jr.split(key)
-        first = jnp.where(start > 0, start, end / 200)
-        t, y = collocation.points(manifold, self.points, first, end, key_inside)
-        rows = [collocation.interior(form, t, y, start, end)]
-        if isinstance(form, Settling):
-            count = max(self.points // 4, 100)
-            _, y = collocation.points(manifold, count, start, start, key_initial)
-            if window == 0:
-                values = collocation.initial_law(form, self.law(manifold), y, start, end)
-            else:
-                _, unravel = self._network(manifold, jr.key(0))
-                before = unravel(done.parameters[stage - 1])
-                values = collocation.initial_window(form, before, y, edges[window - 1 : window + 2])
-            rows.append(values)
-        return rows
-
-    def advance(self, manifold):
-        """A step of Levenberg-Marquardt."""
-        _, unravel = self._network(manifold, jr.key(0))
-        form = self._form(manifold)
-
-        def equation(parameters, row):
-            network = unravel(parameters)
-
-            def u(t, y):
-                return form.correction(network, t, y, row["start"], row["end"])
-
-            change, slope = jax.grad(u, (0, 1))(row["t"], row["y"])
-            basis = jnp.eye(len(slope), dtype=slope.dtype)
-            laplacian = calculus.laplacian(lambda y: u(row["t"], y), row["y"], basis, row["drift"])
-            residual = change - laplacian - jnp.sum(slope * slope) + row["base"]
-            return row["weight"] * residual
-
-        def initial(parameters, row):
-            start, end = row["start"], row["end"]
-            value = form.correction(unravel(parameters), start, row["y"], start, end)
-            error = value - row["value"]
-            return row["weight"] * jnp.where(row["beyond"], jnp.maximum(error, 0.0), error)
-
-        blocks = [equation, initial] if isinstance(form, Settling) else [equation]
-        return jax.jit(lambda state, rows: levenberg.advance(blocks, rows, state))
-
-    def parameters(self, state):
-        """The weights."""
-        return state.parameters
-
-    def losses(self, state):
-        """Mean squares of the weighted residuals."""
-        return dict(zip(("equation", "initial"), state.losses, strict=False))
-
-    def solution(self, manifold, done):
-        """The networks of all windows, or of the last round."""
-        return normalized(self._solution(manifold, done, len(self._edges(manifold)) - 1))
-
-    def _solution(self, manifold, done, windows):
-        _, unravel = self._network(manifold, jr.key(0))
-        last = self.starts + windows if _has_cut_locus(manifold) else self.rounds
-        edges = self._edges(manifold)[: windows + 1]
-        networks = jax.vmap(unravel)(done.parameters[last - windows : last])
-        return RadialSolution(
-            manifold, self._form(manifold), edges, networks, jnp.zeros((windows, 2))
-        )
-
-    def _edges(self, manifold):
-        """Ends of the windows of time: each twice as long as the one before, the last longer."""
-        t0, t1 = self.interval(manifold)
-        if t0 == 0:
-            return (0.0, t1)
-        edges = [t0]
-        while 3 * edges[-1] < t1:
-            edges.append(2 * edges[-1])
-        return (*edges, t1)
-
-    def _window(self, manifold, stage):
-        return max(stage - self.starts, 0) if _has_cut_locus(manifold) else 0
-
-    def _network(self, manifold, key):
-        return ravel_pytree(self._form(manifold).network(key))
-
-    def _form(self, manifold):
-        if _has_cut_locus(manifold):
-            return Settling(manifold)
-        # The size of the second order in time: half of what the first leaves of the equation.
-        t1 = self.interval(manifold)[1]
-        t, y = collocation.points(manifold, 256, jnp.asarray(t1 / 200), jnp.asarray(t1), jr.key(0))
-        left = collocation.interior(Spreading(manifold, 1.0), t, y, jnp.zeros(()), jnp.ones(()))
-        size = float(np.mean(np.abs(left["base"] / t))) / 2
-        return Spreading(manifold, float(f"{max(size, 1e-3):.2g}"))
+        # With enough orders that the error of the law at t0 is far below the one of the network.
+        return entry.made(self, manifold, short_time_law(manifold, order=6), t1)
 
 
-def default(
-    *,
-    t0: float | None = None,
-    t1: float | None = None,
-    points: int = 1200,
-    steps: int | None = None,
-    rounds: int = 6,
-    starts: int = 2,
-) -> Default:
-    """calor's own recipe.
+class Windows(AbstractLeastSquares):
+    """Compact spaces: windows of time, each starting where the one before ends.
 
-    Args:
-        t0: where the network takes over from the short-time law on compact spaces (default 0.1);
-            other spaces have none, the network is exact as t -> 0.
-        t1: end of the solved interval (default 5, on SPD(n) 1).
-        points: collocation points of a stage.
-        steps: Levenberg-Marquardt steps of a stage (default 200 on compact spaces, else 20).
-        rounds: sets of points on spaces without cut locus.
-        starts: random starts on compact spaces, of which the best is kept.
+    The first stages are random starts of the first window.
     """
-    counts = {"points": points, "rounds": rounds, "starts": starts}
-    for name, value in counts.items() if steps is None else {**counts, "steps": steps}.items():
-        positive_integer(value, name, "recipes.default")
-    check_times(t0, t1, "recipes.default")
-    return Default(t0=t0, t1=t1, points=points, steps=steps, rounds=rounds, starts=starts)
+
+    manifold: AbstractSymmetricSpace
+    law: AbstractHeatKernel
+    interval: tuple[float, float] = eqx.field(static=True)
+    template: SetNetwork
+    recipe: Default = eqx.field(static=True)
+    form: Settling
+    edges: tuple[float, ...] = eqx.field(static=True)
+    """Ends of the windows: each is twice as long as the one before, the last longer."""
+
+    def steps(self) -> tuple[int, ...]:
+        """One stage for each random start, then one for each window."""
+        steps, count = self.recipe.steps or 200, len(self.edges) - 1
+        # The kernel becomes smoother: later windows need fewer steps.
+        later = [max(steps // 2, 1)] * (count - 2)
+        return (*[max(steps // 4, 1)] * self.recipe.starts, *[steps] * min(count, 2), *later)
+
+    def residuals(self) -> dict[str, levenberg.Residual]:
+        """The equation, and the values where a window starts."""
+
+        def initial(network, row):
+            start, end = row["start"], row["end"]
+            return initial_error(self.form.correction(network, start, row["y"], start, end), row)
+
+        equation = self.residual(collocation.equation, self.form)
+        return {"equation": equation, "initial": self.residual(initial)}
+
+    def begin(self, stage: int, done: Done, key: Key) -> levenberg.Step:
+        """Random weights, the best of the random starts, or what the window before found."""
+        starts = self.recipe.starts
+        if stage < starts:
+            first = parameters_of(self.form.network(key))
+        elif stage == starts:
+            first = done.parameters[jnp.argmin(done.losses[:stage])]
+        else:
+            first = done.parameters[stage - 1]
+        return levenberg.start(first, 2)
+
+    def rows(self, stage: int, done: Done, key: Key) -> Sequence[Rows]:
+        """Rows of the equation at collocation points, and of the initial values."""
+        window = max(stage - self.recipe.starts, 0)
+        edges = jnp.asarray(self.edges)
+        start, end = edges[window], edges[window + 1]
+        draw, count = collocation.points_near_and_anywhere, self.recipe.points
+        key_inside, key_initial = jr.split(key)
+        t, y = draw(self.manifold, count, start, end, key_inside)
+        inside = collocation.interior(self.form, t, y, start, end)
+        _, y = draw(self.manifold, max(count // 4, 100), start, start, key_initial)
+        if window == 0:
+            return inside, collocation.initial_law(self.form, self.law, y, start, end)  # pyright: ignore
+        before = self.network(done.parameters[stage - 1])
+        ends = edges[window - 1 : window + 2]
+        return inside, collocation.initial_window(self.form, before, y, ends)
+
+    def solution(self, done: Done) -> RadialSolution:
+        """The networks of all windows."""
+        networks = jax.vmap(self.network)(done.parameters[self.recipe.starts :])
+        masses = jnp.zeros((len(self.edges) - 1, 2))
+        return normalized(RadialSolution(self.manifold, self.form, self.edges, networks, masses))
 
 
-def _has_cut_locus(manifold):
+def _has_cut_locus(manifold: Any) -> bool:
     return math.isfinite(manifold.injectivity_radius())
+
+
+@_PLANS.register(AbstractSymmetricSpace, when=_has_cut_locus)
+def _windows(recipe: Default, manifold: Any, law: AbstractHeatKernel, t1: float) -> Windows:
+    t0 = recipe.t0 or 0.1
+    if t0 >= t1:
+        raise ValueError(
+            f"solve: the network takes over at t0 = {t0}, so t1 must be later, got t1 = {t1}."
+        )
+    if manifold.coordinate_count() > _MOST_COORDINATES:
+        raise ValueError(
+            f"solve: the kernel of {manifold} has {manifold.coordinate_count()} coordinates, "
+            f"too many for a quadrature of its mass (at most {_MOST_COORDINATES}); a torus can "
+            "be solved as a Product of circles, Torus(1)."
+        )
+    edges, form = windows(t0, t1, lambda t: 2), Settling(manifold)
+    with jax.enable_x64(True):
+        template = form.network(jr.key(0))
+    return Windows(manifold, law, (t0, t1), template, recipe, form, edges)
+
+
+class Rounds(AbstractLeastSquares):
+    """Spaces without cut locus: the whole interval at once, in rounds of fresh points."""
+
+    manifold: AbstractSymmetricSpace
+    law: AbstractHeatKernel
+    interval: tuple[float, float] = eqx.field(static=True)
+    template: SetNetwork
+    recipe: Default = eqx.field(static=True)
+    form: Spreading
+
+    def steps(self) -> tuple[int, ...]:
+        """One stage for each round."""
+        return (self.recipe.steps or 20,) * self.recipe.rounds
+
+    def residuals(self) -> dict[str, levenberg.Residual]:
+        """The equation alone: the initial value is exact."""
+        return {"equation": self.residual(collocation.equation, self.form)}
+
+    def begin(self, stage: int, done: Done, key: Key) -> levenberg.Step:
+        """Random weights, or what the round before found."""
+        first = parameters_of(self.form.network(key))
+        return levenberg.start(first if stage == 0 else done.parameters[stage - 1], 1)
+
+    def rows(self, stage: int, done: Done, key: Key) -> Sequence[Rows]:
+        """Rows of the equation at points of Brownian motion."""
+        start, end = map(jnp.asarray, self.interval)
+        key_inside, _ = jr.split(key)
+        count = self.recipe.points
+        t, y = collocation.points_of_walks(self.manifold, count, end / 200, end, key_inside)
+        return (collocation.interior(self.form, t, y, start, end),)
+
+    def solution(self, done: Done) -> RadialSolution:
+        """The network of the last round."""
+        networks = jax.vmap(self.network)(done.parameters[-1:])
+        masses = jnp.zeros((1, 2))
+        return normalized(RadialSolution(self.manifold, self.form, self.interval, networks, masses))
+
+
+@_PLANS.register(AbstractSymmetricSpace)
+def _rounds(recipe: Default, manifold: Any, law: AbstractHeatKernel, t1: float) -> Rounds:
+    with jax.enable_x64(True):
+        # The size of the second order in time: half of what the first leaves of the equation.
+        times = jnp.asarray(t1 / 200), jnp.asarray(t1)
+        t, y = collocation.points_of_walks(manifold, 256, *times, jr.key(0))
+        ends = jnp.zeros(()), jnp.ones(())
+        left = collocation.interior(Spreading(manifold, 1.0), t, y, *ends)
+        size = float(np.mean(np.abs(left["base"] / t))) / 2
+        form = Spreading(manifold, float(f"{max(size, 1e-3):.2g}"))
+        return Rounds(manifold, law, (0.0, t1), form.network(jr.key(0)), recipe, form)

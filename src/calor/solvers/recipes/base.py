@@ -1,81 +1,149 @@
-"""What a recipe is.
+"""What a recipe is: settings, and a plan for each manifold.
 
-A recipe is a frozen value that cuts the work into stages of small steps.  A stage starts from what
-the stages before it found, `begin`, and its data, `data`, do not change; `calor.solve` runs the
-steps, shows progress, saves and resumes.
+A recipe is a frozen value that a user chooses.  Its plan for a manifold holds what follows from
+both, the short-time law, the solved interval and how the solution is written, and finds the
+solution; `calor.solve` runs it, certifies what it found and keeps it.
 """
 
+import dataclasses
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
+import jax.random as jr
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from ...core.types import Key
+from ...core.registry import Registry
+from ...core.types import Key, Scalar
 from ...heat.kernel import AbstractHeatKernel
 from ...manifolds import AbstractManifold, AbstractSymmetricSpace
+from ...training import levenberg
+from ...training.levenberg import Done
+from ...training.loop import AbstractLoss, train
+from ...training.run import Run
+from ...training.sets import SetNetwork
+from ...training.settings import Training
 from ..forms.base import AbstractSolution
 
-REVISION = 7
+REVISION = 8
 """Raised when a solver changes what it finds: what was kept before is solved again."""
 
-
-class Done(eqx.Module):
-    """What the finished stages found."""
-
-    parameters: Float[Array, "s p"]
-    losses: Float[Array, " s"]
+RECIPES = Registry("recipe")
+"""The recipes that manifolds are solved with by default."""
 
 
-class AbstractRecipe(eqx.Module):
-    """How to train; to write a new recipe, supply these methods."""
+class AbstractPlan(eqx.Module):
+    """A recipe for one manifold; to write a new one, supply these fields and the method."""
 
-    precision: eqx.AbstractVar[str]
-    """The floating point type to train in."""
-    by_cover: eqx.AbstractVar[bool]
+    manifold: eqx.AbstractVar[AbstractManifold]
+    law: eqx.AbstractVar[AbstractHeatKernel]
+    """The short-time law at t0 and below."""
+    interval: eqx.AbstractVar[tuple[float, float]]
+    """t0 and t1: below t0 the short-time law is used, beyond t1 nothing is promised."""
+
+    @abstractmethod
+    def find(self, *, key: Key, run: Run) -> tuple[AbstractSolution, float]:
+        """Solve the equation; returns the solution and the seconds that it took."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AbstractRecipe(ABC):
+    """How to solve; a new recipe is a frozen dataclass of settings with this method."""
+
+    name: ClassVar[str]
+    """As it is called in files."""
+    by_cover: ClassVar[bool]
     """Whether a quotient is solved on its cover, by summing images, or itself."""
 
     @abstractmethod
-    def check(self, manifold: Any) -> None:
-        """Raise if the recipe cannot solve on this manifold."""
+    def plan(self, manifold: Any) -> AbstractPlan:
+        """The plan for a manifold; raises if the recipe cannot solve on it."""
+
+    def settings(self) -> dict[str, Any]:
+        """The settings, as JSON."""
+        return dataclasses.asdict(self)
+
+
+class AbstractLeastSquares(AbstractPlan, levenberg.AbstractStages):
+    """Stages of the Levenberg-Marquardt method, small networks in double precision."""
+
+    template: eqx.AbstractVar[SetNetwork]
+    """A network of the size that is solved for."""
 
     @abstractmethod
-    def interval(self, manifold: Any) -> tuple[float, float]:
-        """t0 and t1: below t0 the short-time law is used, beyond t1 nothing is promised."""
+    def solution(self, done: Done) -> AbstractSolution:
+        """What the stages found."""
+
+    def find(self, *, key: Key, run: Run) -> tuple[AbstractSolution, float]:
+        """Go through all stages."""
+        with jax.enable_x64(True):
+            done, seconds = levenberg.minimize(self, key=key, run=run)
+            return self.solution(done), seconds
+
+    def network(self, parameters: Float[Array, " p"]) -> SetNetwork:
+        """The network that has these parameters."""
+        return ravel_pytree(self.template)[1](parameters)
+
+    def residual(self, function: Callable[..., Scalar], *given: Any) -> levenberg.Residual:
+        """A residual of the parameters from one of a network."""
+        return lambda parameters, row: function(*given, self.network(parameters), row)
+
+
+class AbstractDescent(AbstractPlan):
+    """Stochastic gradients, in single precision."""
 
     @abstractmethod
-    def law(self, manifold: Any) -> AbstractHeatKernel:
-        """The short-time law at t0 and below."""
+    def start(self, key: Key) -> AbstractSolution:
+        """A solution with random weights."""
 
     @abstractmethod
-    def stages(self, manifold: Any) -> list[int]:
-        """The number of steps in each stage."""
+    def part(self, solution: Any, /) -> Any:
+        """What of a solution is trained."""
 
     @abstractmethod
-    def begin(self, manifold: Any, stage: int, done: Done, key: Key) -> Any:
-        """The state at the beginning of a stage, a pytree of arrays."""
+    def loss(self, key: Key) -> AbstractLoss:
+        """What is minimized."""
 
     @abstractmethod
-    def data(self, manifold: Any, stage: int, done: Done, key: Key) -> Any:
-        """The data of a stage."""
+    def training(self) -> Training:
+        """How it is."""
 
-    @abstractmethod
-    def advance(self, manifold: Any) -> Callable[[Any, Any], Any]:
-        """A function that takes state and data of a stage to the state after one step."""
+    def find(self, *, key: Key, run: Run) -> tuple[AbstractSolution, float]:
+        """Train a network."""
+        key_start, key_steps = jr.split(jr.fold_in(key, 0))
+        with jax.enable_x64(False):
+            solution, history = train(
+                self.start(key_start),
+                self.loss(jr.fold_in(key, 1)),
+                self.training(),
+                key=key_steps,
+                run=run,
+                part=self.part,
+            )
+        return solution, float(history.seconds[-1])
 
-    @abstractmethod
-    def parameters(self, state: Any) -> Float[Array, " p"]:
-        """What to keep of a stage."""
 
-    @abstractmethod
-    def losses(self, state: Any) -> dict[str, Array]:
-        """The terms of the loss."""
+def parameters_of(network: SetNetwork) -> Float[Array, " p"]:
+    """All parameters of a network, in one row."""
+    return ravel_pytree(network)[0]
 
-    @abstractmethod
-    def solution(self, manifold: Any, done: Done) -> AbstractSolution:
-        """What was learned."""
+
+def windows(t0: float, t1: float, factor: Callable[[float], int]) -> tuple[float, ...]:
+    """The ends of windows of time, each longer than the one before by a factor.
+
+    Args:
+        t0: the start of the first.
+        t1: the end of the last, which may be longer.
+        factor: by which a window that starts at a time ends later.
+    """
+    edges = [t0]
+    while 1.5 * factor(edges[-1]) * edges[-1] < t1:
+        edges.append(factor(edges[-1]) * edges[-1])
+    return (*edges, t1)
 
 
 def check_space(manifold: AbstractManifold) -> None:

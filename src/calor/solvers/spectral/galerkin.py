@@ -123,7 +123,7 @@ def _solve(manifold, key, most, degree, bar):
     weights = _weights(manifold, functions, points, start)
     chosen = functions.up_to(max(2, math.floor(_FRACTION * exact)))
     say("eigenfunctions")
-    eigenvalues, coefficients, means = _eigenfunctions(manifold, chosen, points, weights)
+    eigenvalues, coefficients = _eigenfunctions(manifold, chosen, points, weights)
     if not eigenvalues[1] > 1e-5 * eigenvalues[-1]:
         raise ValueError(
             f"solve_spectral: {manifold} has a second function with Laplacian zero: it is not "
@@ -152,7 +152,7 @@ def _solve(manifold, key, most, degree, bar):
     coefficients, eigenvalues = kernel.coefficients[:, :terms], kernel.eigenvalues[:terms]
     kernel = dataclasses.replace(kernel, coefficients=coefficients, eigenvalues=eigenvalues, t0=t0)
     say("certificate")
-    certificate = _certificate(kernel, discrepancy, means, few, key_check)
+    certificate = _certificate(kernel, discrepancy, few, key_check)
     return dataclasses.replace(kernel, certificate=certificate)
 
 
@@ -173,7 +173,7 @@ def _weights(manifold, functions, points, start):
 
 
 def _eigenfunctions(manifold, functions, points, weights):
-    """Eigenvalues in increasing order, eigenfunctions of mean square one, means of polynomials."""
+    """Eigenvalues in increasing order, eigenfunctions of mean square one."""
 
     def values_and_slopes(x):
         along = jax.vmap(lambda e: jax.jvp(functions, (x,), (e,))[1])
@@ -192,7 +192,7 @@ def _eigenfunctions(manifold, functions, points, weights):
             f"solve_spectral: the weights of the random points on {manifold} do not give a "
             "positive measure; it may not be compact, or too rough for so few `functions`."
         ) from error
-    return np.maximum(eigenvalues, 0.0), coefficients, weights @ values
+    return np.maximum(eigenvalues, 0.0), coefficients
 
 
 def _log_volume(kernel, points, complete):
@@ -247,21 +247,17 @@ def _switch(kernel, points, complete, key):
     return float(times[best]), (float(found[best].max()), float(found[best].mean()))
 
 
-def _certificate(kernel, discrepancy, means, points, key):
+def _certificate(kernel, discrepancy, points, key):
     """Of the series, whose error at t0 is what it differs from the law; and of the law."""
     times = np.geomspace(kernel.t0, max(6 / float(kernel.eigenvalues[1]), 4 * kernel.t0), TIMES)
-
-    def worst(t):
-        masses = jax.vmap(lambda x0: kernel.source(t, x0) @ jnp.asarray(means))(points)
-        return jnp.log(masses[jnp.argmax(jnp.abs(masses - 1))])
-
     return assembled(
         kernel.manifold,
         kernel.t0,
         times,
         kernel.columns(times, points, key),
         len(points),
-        log_mass=np.asarray(jax.jit(jax.vmap(worst))(jnp.asarray(times))),
+        # One: all eigenfunctions but the first, a constant, have mean zero.
+        log_mass=np.zeros(TIMES),
         initial_error=discrepancy[0],
         initial_mean=discrepancy[1],
         earlier=kernel.law.certified(kernel.t0),

@@ -1,0 +1,101 @@
+"""`calor solve`: learned heat kernels."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from . import _own
+from ._shared import (
+    MANIFOLDS,
+    InputError,
+    add_json,
+    input_errors,
+    keeping,
+    report,
+    unfinished,
+    whole,
+    writable,
+)
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = (
+        "Solve the heat equation on a manifold by a small network, print the certificate of its "
+        "accuracy and save it. Takes about a minute (spheres, tori) to five (spd:10). Ctrl-C keeps "
+        "what was done in FILE.partial; --resume goes on from it. A manifold of your own is named "
+        "by the Python file that defines it, which is run."
+    )
+    parser.epilog = "Example: calor solve sphere:2 --out s2.calor"
+    parser.add_argument("manifold", help=MANIFOLDS)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
+    parser.add_argument("--seed", type=whole, default=0, help="of the random numbers (default: 0)")
+    parser.add_argument(
+        "--recipe",
+        choices=["default", "paper"],
+        default="default",
+        help="calor's own way to train, or the paper's (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="settings of the recipe, such as steps=1000 t1=2",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on from FILE.partial")
+    add_json(parser)
+    parser.set_defaults(run=_solve)
+
+
+def _solve(options) -> int:
+    _own.check_manifold(options.manifold)
+    out = writable(options.out)
+    partial = unfinished(out, options.resume)
+    settings = _settings(options.set)
+    with input_errors():
+        import jax.random as jr
+
+        from ..solvers import recipes
+        from ..solvers import solve as solver
+        from ..store import stored as checkpoint
+
+        manifold = _own.manifold_from(options.manifold)
+        make = recipes.paper if options.recipe == "paper" else solver.own_recipe(manifold)
+        try:
+            recipe = make(**settings)
+        except TypeError as error:
+            raise InputError(f"--set: {error}") from error
+        with keeping(partial):
+            kernel = solver.solve(manifold, recipe, key=jr.key(options.seed), resume=partial)
+        checkpoint.save(out, kernel)
+    certificate = kernel.certificate  # pyright: ignore
+    found = {"file": str(options.out), **as_dict(certificate)}
+    return report(options, found, f"{certificate}\n\nSaved: {options.out}")
+
+
+def _settings(pairs):
+    """NAME=VALUE pairs as keyword arguments: whole numbers, numbers, true and false."""
+    settings = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        try:
+            settings[name] = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"--set wants NAME=VALUE with a number, got {pair}") from error
+        if not equals or not isinstance(settings[name], bool | int | float):
+            raise InputError(f"--set wants NAME=VALUE with a number, got {pair}")
+    return settings
+
+
+def as_dict(certificate) -> dict[str, Any]:
+    """A certificate as JSON."""
+    names = ("initial_error", "t0", "points", "law", "poor")
+    rows = ("times", "largest", "mean", "normalized", "log_mass", "radius")
+    return {
+        "manifold": str(certificate.manifold),
+        **{name: getattr(certificate, name) for name in names},
+        **{name: list(getattr(certificate, name)) for name in rows},
+        "bound": [certificate.bound(t) for t in certificate.times],
+    }

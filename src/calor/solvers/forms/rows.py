@@ -1,0 +1,28 @@
+"""What the rows of all least squares have in common.
+
+A row is a dictionary of what one residual needs, arrays with one entry for each point along their
+first axes.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from ...core.types import Scalar
+
+Rows = dict[str, Any]
+
+EXCESS = 1.5
+"""Beyond where the initial law is known log p may exceed a Gaussian of about the distance by this
+much and no more: mass that hides there would not show in the loss."""
+
+
+def scaled(rows: Rows, count: int | Scalar) -> Rows:
+    """Rows so weighted that their sum of squares is a mean."""
+    return {**rows, "weight": rows["weight"] / jnp.sqrt(count)}
+
+
+def initial_error(found: Scalar, row: Rows) -> Scalar:
+    """The weighted residual of an initial value; `beyond` where it is known only the excess."""
+    error = found - row["value"]
+    return row["weight"] * jnp.where(row["beyond"], jnp.maximum(error, 0.0), error)
