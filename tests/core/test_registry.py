@@ -2,7 +2,7 @@
 
 import pytest
 
-from calor.core.doors import door
+from calor.core.doors import door, warn
 from calor.core.registry import Registry
 
 
@@ -94,3 +94,15 @@ def test_errors_with_arguments_of_their_own_stay_as_they_are():
 
     with pytest.raises(UnicodeDecodeError, match="can't decode"):
         decode()
+
+
+def test_warnings_name_the_outermost_door_and_the_line_that_entered_it():
+    @door("outer")
+    def outer():
+        warn("it is late.", FutureWarning)
+
+    with pytest.warns(FutureWarning, match="^outer: it is late") as caught:
+        outer()
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="^alone$"):
+        warn("alone")

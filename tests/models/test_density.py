@@ -12,6 +12,7 @@ from fits import points_of
 
 SPHERE = calor.Sphere(2)
 KERNEL = calor.heat_kernel(SPHERE)
+BOTH = [False, pytest.param(True, marks=pytest.mark.slow)]
 
 
 def fit_density(data, **options):
@@ -54,7 +55,7 @@ def test_a_density_survives_a_file(adaptive, tmp_path):
     assert again.about["adaptive"] == adaptive
 
 
-@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("adaptive", BOTH)
 def test_every_label_has_a_density_of_its_own(adaptive):
     """That of its points alone, with the bandwidths that were chosen for all."""
     data, label = caps()
@@ -84,7 +85,7 @@ def test_every_label_has_a_density_of_its_own(adaptive):
         density.log_prob(x)
 
 
-@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("adaptive", BOTH)
 def test_numbers_move_a_density(adaptive):
     """Points go around the equator with the number that comes with them."""
     rng = np.random.default_rng(1)

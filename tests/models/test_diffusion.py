@@ -15,6 +15,7 @@ from calor.models import likelihood
 from calor.models.diffusion import Diffusion
 from calor.models.fields import AbstractField
 from calor.models.model import mixture_weights
+from calor.models.network import field_network
 from calor.models.objectives import Denoising, squared_error
 from calor.models.prior import KernelPrior, Uniform
 from calor.models.times import Times
@@ -224,7 +225,8 @@ def test_scores_are_tangent_and_bounded_in_time(name, kind):
     manifold = manifold_named(name)
     x = manifold.random_point(jr.key(0))
     places = jax.vmap(manifold.embedding)(jax.vmap(manifold.random_point)(jr.split(jr.key(1), 9)))
-    network = SMALL.build(jr.key(2), places, (0.1, 1.0), (1e-4, 1.0), 0, kind.outputs(manifold))
+    outputs = kind.outputs(manifold)
+    network = field_network(SMALL, places, (0.1, 1.0), (1e-4, 1.0), 0, outputs, key=jr.key(2))
     score = kind(manifold, network)
     at = jax.jit(lambda t, x: score(t, x, jnp.zeros(0)))
     for t in (1e-4, 0.1, 1.0):
@@ -240,7 +242,7 @@ def test_scores_are_tangent_and_bounded_in_time(name, kind):
 def test_rotations_are_equivariant_by_construction(double):
     so3, t = calor.SO3(), jnp.asarray(0.05)
     places = jr.normal(jr.key(0), (9, 10))
-    network = SMALL.build(jr.key(2), places, (0.1, 1.0), (1e-3, 1.0), 0, 3)
+    network = field_network(SMALL, places, (0.1, 1.0), (1e-3, 1.0), 0, 3, key=jr.key(2))
     score = calor.TangentScore(so3, network)
     x = so3.random_point(jr.key(3))
     v = score(t, x, jnp.zeros(0))
@@ -252,7 +254,8 @@ def test_quotients_are_equivariant_by_construction(double):
     turn = np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, -1]])
     group = [np.linalg.matrix_power(turn, k) for k in range(4)]
     quotient = calor.Quotient(calor.Sphere(2), np.stack(group))
-    network = SMALL.build(jr.key(2), jr.normal(jr.key(0), (9, 3)), (0.1, 1.0), (1e-3, 1.0), 0, 3)
+    places = jr.normal(jr.key(0), (9, 3))
+    network = field_network(SMALL, places, (0.1, 1.0), (1e-3, 1.0), 0, 3, key=jr.key(2))
     score = calor.TangentScore(quotient, network)
     x, t = quotient.random_point(jr.key(1)), jnp.asarray(0.1)
     v = score(t, x, jnp.zeros(0))
