@@ -182,9 +182,6 @@ class OwnKernel(calor.HeatKernel):
     def draw(self, t, x0, key):
         return x0
 
-    def compare_at(self, t, x, sources):
-        raise NotImplementedError
-
 
 def change(path, what):
     """Change the JSON header of a safetensors file."""

@@ -114,5 +114,5 @@ class AbstractSymmetricSpace(AbstractManifold):
         """x as seen from x0: its place in a flat space after an isometry took x0 to the origin."""
         raise self._lacks("relative", "the paper's recipe")
 
-    def _lacks(self, name: str, who: str) -> NotImplementedError:
-        return NotImplementedError(f"{self} has no method {name}, which {who} would need.")
+    def _lacks(self, name: str, who: str) -> ValueError:
+        return ValueError(f"{self} has no method {name}, which {who} would need.")
