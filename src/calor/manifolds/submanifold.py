@@ -201,10 +201,6 @@ class Submanifold(AbstractCompactManifold):
             return columns.T
         return solve_lower(columns.T @ self.metric_at(x) @ columns, columns.T)
 
-    def orthonormal(self, x: Point) -> Float[Array, "d N"]:
-        """Another name for `basis`."""
-        return self.basis(x)
-
     def scalar_curvature(self, x: Point) -> Scalar:
         """The scalar curvature R at x."""
         frame = self.frame(x)

@@ -132,7 +132,7 @@ def _interior(form, count, start, end, c, key):
             "t": t,
             "x": x,
             "x0": x0,
-            "frame": manifold.orthonormal(x),
+            "frame": manifold.basis(x),
             "drift": manifold.coordinate_laplacian(x),
             "weight": t * _tail(form, t, x, x0),
             "c": c,
@@ -155,7 +155,7 @@ def initial_law(
     common = {"c": c, "start": t0, "end": end}
 
     def shot(x0, key, stretch):
-        basis = manifold.orthonormal(x0)
+        basis = manifold.basis(x0)
         v = stretch * jnp.sqrt(2 * t0) * jr.normal(key, (manifold.dim,), x0.dtype)
         x, value, score = law.along(t0, x0, basis, v)
         length = jnp.sqrt(v @ v)
@@ -231,7 +231,7 @@ def _slopes(form, row, slope):
     def along(direction):
         return {"direction": direction, "slope": slope(direction), **shared}
 
-    return jax.vmap(along)(form.manifold.orthonormal(x))
+    return jax.vmap(along)(form.manifold.basis(x))
 
 
 def _flat(rows):

@@ -249,7 +249,7 @@ def _rate(manifold):
     The least of Rayleigh's quotients, mean |df|^2 over the variance of f, of linear functions f.
     """
     points = jax.jit(jax.vmap(manifold.draw_point))(jr.split(jr.key(4), _POINTS))
-    inverse = lambda x: manifold.orthonormal(x).T @ manifold.orthonormal(x)
+    inverse = lambda x: manifold.basis(x).T @ manifold.basis(x)
     slopes = np.mean(jax.jit(jax.vmap(inverse))(points), axis=0, dtype=float)
     variances, directions = np.linalg.eigh(np.cov(np.asarray(points, float).T))
     kept = directions[:, variances > 1e-6 * variances[-1]]
