@@ -12,8 +12,6 @@ import pytest
 import calor
 from calor.training import levenberg
 
-# Tests compile much and compute little: code that is less optimized is ready sooner.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # What one worker, or an earlier run, has compiled the others need not.
 COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
 jax.config.update("jax_compilation_cache_dir", str(COMPILED))
@@ -140,6 +138,12 @@ SLOW = (
     "test_submanifold.py::test_volume[torus-78.95683520871486]",
     "test_tables.py::test_other_manifolds_and_back",
 )
+
+
+def pytest_configure(config):
+    """Quick tests compile much and compute little: code that is less optimized is ready sooner."""
+    if config.option.markexpr == "not slow":
+        os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 
 @pytest.hookimpl(tryfirst=True)
