@@ -11,12 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..store import atomic as _atomic
 
-DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+if TYPE_CHECKING:
+    from ..heat.certificate import Certificate
 
+DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 # Known without JAX, for help.
 MANIFOLDS = (
@@ -82,10 +84,33 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
+def add_training(parser: argparse.ArgumentParser) -> None:
+    """The options of every command that trains, and `report`s."""
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
+    parser.add_argument("--seed", type=whole, default=0, help="of the random numbers (default: 0)")
+    parser.add_argument("--resume", action="store_true", help="go on from FILE.partial")
+    add_json(parser)
+
+
 def report(options: argparse.Namespace, found: dict[str, Any], text: str) -> int:
     """Print what was found, for people or as JSON; all is done then."""
     print(json.dumps(found, indent=2) if options.json else text)
     return DONE
+
+
+def as_dict(certificate: "Certificate") -> dict[str, Any]:
+    """What the certificate of a learned kernel says, as JSON."""
+    rows = ("times", "largest", "mean", "normalized", "log_mass", "radius")
+    return {
+        "manifold": str(certificate.manifold),
+        "initial_error": certificate.initial_error,
+        "t0": certificate.t0,
+        "points": certificate.points,
+        "law": certificate.law,
+        "poor": certificate.poor,
+        **{name: list(vars(certificate)[name]) for name in rows},
+        "bound": [certificate.bound(t) for t in certificate.times],
+    }
 
 
 def whole(text: str) -> int:
@@ -150,16 +175,17 @@ def writable(path: Path) -> Path:
     return path
 
 
-def unfinished(out: Path, resume: bool) -> Path:
-    """The file beside `out` for the state of an unfinished run."""
+def unfinished(options: argparse.Namespace) -> tuple[Path, Path]:
+    """The file to write, and the one beside it for the state of an unfinished run."""
+    out = writable(options.out)
     partial = out.with_name(f"{out.name}.partial")
-    if partial.exists() and not resume:
+    if partial.exists() and not options.resume:
         raise InputError(
             f"{partial} holds an unfinished run; add --resume to go on from it, or remove it"
         )
-    if resume and not partial.exists():
+    if options.resume and not partial.exists():
         raise InputError(f"there is no unfinished run {partial} to resume")
-    return partial
+    return out, partial
 
 
 @contextlib.contextmanager
@@ -184,14 +210,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """A function that says what is being done, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda message: stop_if_interrupted()
-        return
-    start = time.perf_counter()
+    """A function that says what is being done, on a terminal only; JAX is started first."""
+    start, watched = time.perf_counter(), sys.stderr.isatty()
 
     def show(message):
         stop_if_interrupted()
-        print(f"{time.perf_counter() - start:6.1f} s  {message}", file=sys.stderr, flush=True)
+        if watched:
+            print(f"{time.perf_counter() - start:6.1f} s  {message}", file=sys.stderr, flush=True)
 
+    show("starting JAX")
     yield show

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import io
 import os
 import shlex
 from pathlib import Path
@@ -57,14 +56,11 @@ def _demo(options) -> int:
         # It compiles much and computes little: code that is less optimized is ready sooner.
         os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
     with progress() as show, input_errors():
-        show("starting JAX")
         from ..experiments import airports as demo
 
         measured, model, figure = demo.run(demo.QUICK if options.quick else demo.FULL, show)
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png")
         with replacing(options.out) as file:
-            file.write(picture.getvalue())
+            figure.savefig(file, format="png")
             model.save(writable(model_file))
     files = {"picture": str(options.out), "model": str(model_file)}
     said = f"Picture: {options.out}. Model: {model_file}. Time: {measured.seconds:.0f} s."

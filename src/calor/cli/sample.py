@@ -54,7 +54,6 @@ def _sample(options) -> int:
         plot = writable(options.plot)
         require("matplotlib", "demo", "a picture")
     with progress() as show, input_errors():
-        show("starting JAX")
         import jax.random as jr
         import numpy as np
 
@@ -74,16 +73,12 @@ def _sample(options) -> int:
         )
         write(points)
         if plot is not None:
-            _plot(plot, points, model.manifold)
+            from .. import plots
+
+            figure = plots.points(points, model.manifold)
+            with replacing(plot) as file:
+                figure.savefig(file, format="png", dpi=160)
     found = {"file": str(options.out), "points": count, "manifold": str(model.manifold)}
     found |= {"picture": str(options.plot)} if plot else {}
     text = f"Saved: {options.out}" + (f" and {options.plot}" if plot else "")
     return report(options, found, text)
-
-
-def _plot(path, points, manifold):
-    from .. import plots
-
-    figure = plots.points(points, manifold)
-    with replacing(path) as file:
-        figure.savefig(file, format="png", dpi=160)

@@ -26,7 +26,6 @@ def _score(options) -> int:
     _own.check_manifold(options.manifold)
     out = writable(options.out) if options.out else None
     with progress() as show, input_errors():
-        show("starting JAX")
         import numpy as np
 
         from ..data.forms import naming

@@ -2,20 +2,17 @@
 
 import argparse
 import json
-from pathlib import Path
 
 from . import _own
-from ._certificates import as_dict
 from ._shared import (
     MANIFOLDS,
     InputError,
-    add_json,
+    add_training,
+    as_dict,
     input_errors,
     keeping,
     report,
     unfinished,
-    whole,
-    writable,
 )
 
 
@@ -29,8 +26,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "Example: calor solve sphere:2 --out s2.calor"
     parser.add_argument("manifold", help=MANIFOLDS)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
-    parser.add_argument("--seed", type=whole, default=0, help="of the random numbers (default: 0)")
+    add_training(parser)
     parser.add_argument(
         "--recipe",
         choices=["default", "paper"],
@@ -44,22 +40,19 @@ def describe(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="settings of the recipe, such as steps=1000 t1=2",
     )
-    parser.add_argument("--resume", action="store_true", help="go on from FILE.partial")
-    add_json(parser)
     parser.set_defaults(run=_solve)
 
 
 def _solve(options) -> int:
     _own.check_manifold(options.manifold)
-    out = writable(options.out)
-    partial = unfinished(out, options.resume)
+    out, partial = unfinished(options)
     settings = _settings(options.set)
     with input_errors():
         import jax.random as jr
 
         from ..solvers import recipes
         from ..solvers import solve as solver
-        from ..store import stored as checkpoint
+        from ..store.stored import save
 
         manifold = _own.manifold_from(options.manifold)
         make = recipes.paper if options.recipe == "paper" else solver.own_recipe(manifold)
@@ -69,7 +62,7 @@ def _solve(options) -> int:
             raise InputError(f"--set: {error}") from error
         with keeping(partial):
             kernel = solver.solve(manifold, recipe, key=jr.key(options.seed), resume=partial)
-        checkpoint.save(out, kernel)
+        save(out, kernel)
     certificate = kernel.certificate  # pyright: ignore
     found = {"file": str(options.out), **as_dict(certificate)}
     return report(options, found, f"{certificate}\n\nSaved: {options.out}")
