@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from . import _own
-from ._shared import InputError, add_json, as_dict, input_errors, progress, readable, report, whole
+from . import _files, _own
+from ._shared import InputError, add_json, as_dict, input_errors, progress, report, whole
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(options) -> int:
-    readable(options.file)
+    _files.readable(options.file)
     _own.check_manifold(options.manifold)
     with progress() as show, input_errors():
         import jax.random as jr

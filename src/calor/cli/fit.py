@@ -3,18 +3,8 @@
 import argparse
 from pathlib import Path
 
-from . import _own, _points
-from ._shared import (
-    MANIFOLDS,
-    InputError,
-    add_training,
-    input_errors,
-    keeping,
-    positive,
-    progress,
-    report,
-    unfinished,
-)
+from . import _files, _own, _points
+from ._shared import InputError, add_training, input_errors, positive, progress, report
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +16,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "Example: calor fit --manifold sphere:2 quakes.csv --out quakes.calor"
     parser.add_argument("file", type=Path, help=_points.COLUMNS)
-    parser.add_argument("--manifold", required=True, help=MANIFOLDS)
+    parser.add_argument("--manifold", required=True, help=_own.MANIFOLDS)
     add_training(parser)
     parser.add_argument(
         "--steps", type=positive, default=2000, help="of training (default: %(default)s)"
@@ -58,7 +48,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def _fit(options) -> int:
     _points.check_points(options.file, options.condition, options.groups)
     _own.check_manifold(options.manifold)
-    out, partial = unfinished(options)
+    out, partial = _files.unfinished(options)
     with progress() as show, input_errors():
         import jax.random as jr
 
@@ -78,7 +68,7 @@ def _fit(options) -> int:
             raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
         run = flow.fit_flow if options.flow else diffusion.fit
         show(f"fitting {len(points)} points of {manifold}")
-        with keeping(partial), naming(name_row):
+        with _files.keeping(partial), naming(name_row):
             model = run(
                 heat_kernel(manifold, options.kernel),
                 points,

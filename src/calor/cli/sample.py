@@ -3,20 +3,8 @@
 import argparse
 from pathlib import Path
 
-from . import _own, _points
-from ._shared import (
-    add_json,
-    check_ending,
-    input_errors,
-    positive,
-    progress,
-    readable,
-    replacing,
-    report,
-    require,
-    whole,
-    writable,
-)
+from . import _files, _own, _points
+from ._shared import add_json, input_errors, positive, progress, report, require, whole
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -43,15 +31,15 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def _sample(options) -> int:
-    check_ending(options.out, (*_points.TABLES, *_points.MOLECULES), "--out")
-    readable(options.file)
+    _files.check_ending(options.out, (*_points.TABLES, *_points.MOLECULES), "--out")
+    _files.readable(options.file)
     _own.check_manifold(options.manifold)
-    out, plot = writable(options.out), None
+    out, plot = _files.writable(options.out), None
     if options.condition:
-        check_ending(readable(Path(options.condition)), _points.TABLES, "--condition")
+        _files.check_ending(_files.readable(Path(options.condition)), _points.TABLES, "--condition")
     if options.plot:
-        check_ending(options.plot, (".png",), "--plot")
-        plot = writable(options.plot)
+        _files.check_ending(options.plot, (".png",), "--plot")
+        plot = _files.writable(options.plot)
         require("matplotlib", "demo", "a picture")
     with progress() as show, input_errors():
         import jax.random as jr
@@ -76,7 +64,7 @@ def _sample(options) -> int:
             from .. import plots
 
             figure = plots.points(points, model.manifold)
-            with replacing(plot) as file:
+            with _files.replacing(plot) as file:
                 figure.savefig(file, format="png", dpi=160)
     found = {"file": str(options.out), "points": count, "manifold": str(model.manifold)}
     found |= {"picture": str(options.plot)} if plot else {}

@@ -3,17 +3,8 @@
 import argparse
 import json
 
-from . import _own
-from ._shared import (
-    MANIFOLDS,
-    InputError,
-    add_training,
-    as_dict,
-    input_errors,
-    keeping,
-    report,
-    unfinished,
-)
+from . import _files, _own
+from ._shared import InputError, add_training, as_dict, input_errors, report
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +16,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
         "by the Python file that defines it, which is run."
     )
     parser.epilog = "Example: calor solve sphere:2 --out s2.calor"
-    parser.add_argument("manifold", help=MANIFOLDS)
+    parser.add_argument("manifold", help=_own.MANIFOLDS)
     add_training(parser)
     parser.add_argument(
         "--recipe",
@@ -45,7 +36,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def _solve(options) -> int:
     _own.check_manifold(options.manifold)
-    out, partial = unfinished(options)
+    out, partial = _files.unfinished(options)
     settings = _settings(options.set)
     with input_errors():
         import jax.random as jr
@@ -60,7 +51,7 @@ def _solve(options) -> int:
             recipe = make(**settings)
         except TypeError as error:
             raise InputError(f"--set: {error}") from error
-        with keeping(partial):
+        with _files.keeping(partial):
             kernel = solver.solve(manifold, recipe, key=jr.key(options.seed), resume=partial)
         save(out, kernel)
     certificate = kernel.certificate  # pyright: ignore
