@@ -3,9 +3,9 @@
     python benchmarks/bumps.py [torus ellipsoid] [--method pinn] [--json bumps.json] [--figure DIR]
 
 The data are drawn from a mixture of five heat kernels, by Brownian motion in many small steps; its
-density is known independently of calor (`tests/surfaces.py`).  Measured are the log-likelihood of
-fresh draws beside that of the true density, the integral of exp(log_prob) over the surface, and how
-far samples are from it.
+density is known independently of calor (`tests/support/surfaces.py`).  Measured are the
+log-likelihood of fresh draws beside that of the true density, the integral of exp(log_prob) over
+the surface, and how far samples are from it.
 """
 
 import argparse
@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from _measure import heading, write
+from _measure import heading, read, today, write
+from own import CASES
 
 import calor
-from own import CASES
 
 NAMES = ("torus", "ellipsoid")
 WEIGHTS = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
@@ -102,10 +102,9 @@ def main():
     options = parser.parse_args()
     training = calor.Training(steps=options.steps, reuse=options.reuse)
     print(heading(f"{options.method}, up to {options.steps} steps, 10000 points"))
-    report = {}
     for name in options.names:
         row = measure(name, options.method, options.seed, training, options.figure)
-        report[name] = row
+        row["date"] = today()
         print(
             f"{name}: solved in {row['solve_seconds']:.0f} s, fitted in {row['fit_seconds']:.0f} s "
             f"({row['steps']} steps); log-likelihood {row['model']:.3f}, truth {row['truth']:.3f}, "
@@ -113,8 +112,8 @@ def main():
             f"{row['integral_error']:.3f}; off the surface {row['off_the_surface']:.1e}",
             flush=True,
         )
-    if options.json:
-        write(options.json, report)
+        if options.json:
+            write(options.json, read(options.json, {}) | {name: row})
 
 
 if __name__ == "__main__":

@@ -57,7 +57,6 @@ def kernel_rows(batch, repeats):
         x = draw(t, x0, keys)
         log_prob = jax.jit(jax.vmap(kernel.log_prob))
         score = jax.jit(jax.vmap(kernel.score))
-        draw = jax.jit(jax.vmap(lambda s, y, key, kernel=kernel: kernel.sample(s, y, key=key)))
         calls = {
             (name, "log p"): lambda: log_prob(t, x, x0),
             (name, "score"): lambda: score(t, x, x0),

@@ -88,14 +88,14 @@ def residuals(kernel, points=1000):
             solutions["closed form"] = RadialSolution(
                 manifold, silent, solution.edges, solution.networks, solution.log_masses
             )
-        rows = {}
-        for name, one in solutions.items():
-            rows[name] = [normalized(one, manifold, t, points) for t in RESIDUAL_TIMES]
-    return rows
+        return {
+            name: [normalized(one, manifold, t, points) for t in RESIDUAL_TIMES]
+            for name, one in solutions.items()
+        }
 
 
 def normalized(solution, manifold, t, points):
-
+    """The mean normalized residual at one time."""
     origin = manifold.origin()
 
     def residual(key):

@@ -18,8 +18,9 @@ import numpy as np
 import solve
 from _measure import write
 
+from calor.experiments import FILES
+
 RESULTS = Path(__file__).with_name("results")
-MODULES = {"so3": "rotations", "qm9": "molecules"}
 LONG = 50  # entries of a list that has one for each test point
 
 
@@ -40,7 +41,7 @@ def quantity(values):
 
 def summary(name, report):
     """The summary of an experiment's report."""
-    experiment = import_module(f"calor.experiments.{MODULES.get(name, name)}").EXPERIMENT
+    experiment = import_module(f"calor.experiments.{FILES[name]}").EXPERIMENT
     results = {}
     for data, methods in report["results"].items():
         for method, runs in methods.items():

@@ -2,11 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from processes import python
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -29,15 +29,7 @@ def test_page_runs_as_printed(page, tmp_path):
     script.write_text(python_blocks(page.read_text(encoding="utf-8")), encoding="utf-8")
     # A process of its own: the page runs with JAX as a user has it, not as the tests set it up.
     environment = {**os.environ, "PYTHONWARNINGS": "error", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = python(script, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
 
 

@@ -4,8 +4,6 @@ The file is `support/grassmannian.py`; nothing in calor knows of it.
 """
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -20,6 +18,7 @@ import grassmannian
 from calor import cli, plots
 from calor.data import tables
 from grassmannian import PLANES
+from processes import command
 
 FILE = str(Path(grassmannian.__file__))
 MINE = f"{FILE}:Grassmannian"
@@ -133,16 +132,6 @@ def test_a_fit_finds_where_planes_are():
     # The entropy of the law that they come from is what a perfect model would reach.
     truth = jax.vmap(lambda x: kernel.log_prob(0.02, x, near))(data[250:])
     assert float(jnp.mean(model.log_prob(data[250:]) - truth)) > -0.7
-
-
-def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "calor.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 def test_fit_sample_and_score_on_the_command_line(tmp_path, capsys, monkeypatch):

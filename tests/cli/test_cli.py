@@ -14,19 +14,9 @@ import calor
 import oracles
 from calor import cli
 from calor.experiments import oracles as _oracles
+from processes import command, python, seeing
 
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def command(*arguments, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "calor.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        **options,
-    )
 
 
 def assert_one_line_error(done, *words):
@@ -57,7 +47,7 @@ def test_help_does_not_wait_for_jax():
         "assert not {'jax', 'numpy', 'matplotlib'} & set(sys.modules)\n"
     )
     for arguments in (["--help"], ["fit", "--help"], ["completion", "bash"]):
-        done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True)
+        done = python("-c", script, *arguments)
         assert done.returncode == 0, done.stderr
 
 
@@ -68,7 +58,7 @@ def test_only_the_command_that_is_called_is_opened():
         "files = {name[10:] for name in sys.modules if name.startswith('calor.cli.')}\n"
         "assert files & set(calor.cli.COMMANDS) == {'check'}, files\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True)
+    done = python("-c", script)
     assert done.returncode == 0, done.stderr
 
 
@@ -141,14 +131,7 @@ def drive(requests, folder):
     """What requests print, one after another in one process."""
     script = "import json, sys\nfrom calor import cli\nfor r in json.loads(sys.argv[1]):\n"
     script += "    assert cli.main(r) == 0\n    print(chr(0))\n"
-    done = subprocess.run(
-        [sys.executable, "-c", script, json.dumps(requests)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = python("-c", script, json.dumps(requests), cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout.split("\0")[:-1]
 
@@ -215,10 +198,7 @@ def test_without_a_package_the_message_says_what_to_install(package, tmp_path):
         "            raise ModuleNotFoundError(name, name=name)\n"
         "sys.meta_path.insert(0, Blocker())\n"
     )
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = command(
-        "demo", "--out", "heat.png", cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}
-    )
+    done = command("demo", "--out", "heat.png", cwd=tmp_path, env=seeing(tmp_path))
     assert_one_line_error(done, package, "pip install 'calor[demo]'")
     assert not (tmp_path / "heat.png").exists()
 
@@ -251,10 +231,7 @@ def test_interrupting_an_import_leaves_the_exit_code_alone(tmp_path):
         "except KeyboardInterrupt:\n"
         "    sys.exit(130)\n"
     )
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, "-m", "trial"], env={**os.environ, "PYTHONPATH": path}, timeout=120
-    )
+    done = python("-m", "trial", env=seeing(tmp_path))
     assert done.returncode == 130
 
 

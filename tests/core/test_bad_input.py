@@ -7,14 +7,13 @@ what takes long.  Requests that are refused without JAX come first, and it is ch
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import calor
+from processes import python
 
 DRIVER = """
 import contextlib, io, json, sys
@@ -136,16 +135,8 @@ def answers(tmp_path_factory):
     make_files(folder)
     before = sorted(os.listdir(folder))
     environment = {name: value for name, value in os.environ.items() if name != "CALOR_DATA"}
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER],
-        input=json.dumps([typed.split() for typed in REQUESTS]),
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    requests = json.dumps([typed.split() for typed in REQUESTS])
+    done = python("-c", DRIVER, input=requests, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr
     # `reproduce` makes its folder before it looks for the data.
     assert sorted({*os.listdir(folder)} - {"results"}) == before

@@ -1,9 +1,5 @@
 """What users have already: arrays, frames, rotations of scipy, and the tools of scikit-learn."""
 
-import os
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -19,6 +15,7 @@ import calor
 import calor.data.points
 import calor.sklearn
 from calor.data import tables
+from processes import python, seeing
 
 SPHERE, SO3 = calor.Sphere(2), calor.SO3()
 PLACES = pd.DataFrame({"name": ["a", "b"], "lon": [0.0, 90.0], "lat": [45.0, 0.0]})
@@ -130,11 +127,5 @@ def test_grid_search_over_diffusion_models():
 
 def test_without_scikit_learn_the_message_says_what_to_install(tmp_path):
     (tmp_path / "sklearn.py").write_text("raise ImportError('hidden')\n")
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-c", "import calor.sklearn"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
+    done = python("-c", "import calor.sklearn", env=seeing(tmp_path))
     assert "pip install 'calor[sklearn]'" in done.stderr.splitlines()[-1]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from calor.experiments import earth, eeg, molecules, plane, rotations, taxi
-from calor.experiments.experiment import Budget, Experiment, measured
+from calor.experiments.experiment import Experiment, Settings, measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Choices:
 
 
 def made_up(once, **more):
-    budgets = {"quick": Budget(2, Choices()), "full": Budget(None, Choices(9), names=("c",))}
+    budgets = {"quick": Settings(2, Choices()), "full": Settings(None, Choices(9), names=("c",))}
     given = {"budgets": budgets, "once": once, "table": str, "on_demand": ("far",), **more}
     return Experiment("made-up", ("a", "b"), ("slow", "fast"), **given)
 

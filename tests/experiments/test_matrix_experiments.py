@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import types
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_moabb_is_asked_by_the_protocol(monkeypatch):
     package.paradigms.MotorImagery = MotorImagery
     for name in ("moabb", "moabb.datasets", "moabb.paradigms"):
         module = package if name == "moabb" else getattr(package, name.split(".")[1])
-        monkeypatch.setitem(__import__("sys").modules, name, module)
+        monkeypatch.setitem(sys.modules, name, module)
     found, labels, _ = datasets.moabb("BNCI2015-001")
     assert asked == ["recordings of 2015-001"]
     assert len(found) == len(labels) == 32
@@ -73,7 +74,7 @@ def test_moabb_is_asked_by_the_protocol(monkeypatch):
 
 
 def test_moabb_that_is_not_installed(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "moabb.datasets", None)
+    monkeypatch.setitem(sys.modules, "moabb.datasets", None)
     with pytest.raises(datasets.DataError, match=r"calor\[eeg\]"):
         datasets.moabb("BNCI2014-002")
 

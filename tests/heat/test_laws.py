@@ -17,7 +17,7 @@ from calor.heat.equation import log_heat_residual
 from calor.solvers import choose as kernels
 from calor.solvers.solved import learned_kernel
 from descriptions import CASES, half_plane, hyperboloid
-from own import ellipsoid, sphere, untrained
+from equations import ellipsoid, sphere, untrained
 
 
 @pytest.mark.parametrize("curvature", [1, -1])

@@ -13,6 +13,7 @@ from calor.manifolds.hyperbolic import Hyperbolic
 from calor.manifolds.spd import SPD
 from calor.manifolds.sphere import Sphere
 from calor.manifolds.submanifold import Submanifold
+from equations import half_plane_metric, unit_sphere
 
 TOLERANCE = 1e-9
 
@@ -26,10 +27,6 @@ def _float64():
 @functools.cache
 def submanifold(name):
     return Submanifold(*SURFACES[name])
-
-
-def unit_sphere(x):
-    return x @ x - 1
 
 
 def revolution_torus(x):
@@ -49,10 +46,6 @@ def bumpy_metric(x):
     """A metric without symmetry, for any dimension."""
     waves = jnp.sin(jnp.outer(x, jnp.arange(1.0, x.size + 1)) + 0.3 * jnp.arange(x.size))
     return jnp.eye(x.size) * (1 + x @ x / 4) + waves @ waves.T / 5
-
-
-def half_plane_metric(x):
-    return jnp.eye(2) / x[1] ** 2
 
 
 SURFACES = {

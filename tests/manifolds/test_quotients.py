@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import calor
+from fits import SHORT, SMALL
 from quotients import (
     CASES,
     cube_turns,
@@ -19,10 +20,6 @@ from quotients import (
     same,
     sphere_grid,
 )
-
-SMALL = calor.Network(width=32, depth=2, frequencies=16)
-SHORT = calor.Training(steps=30, batch=128, validate_every=15)
-
 
 CHUNK = 1024
 

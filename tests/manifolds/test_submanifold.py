@@ -13,29 +13,18 @@ from scipy import stats
 
 from calor.manifolds.sphere import Sphere
 from calor.manifolds.submanifold import Submanifold
+from equations import half_plane_metric, ring, unit_sphere
 
 LARGE, SMALL = 2.0, 1.0  # radii of the torus of revolution
-
-
-def unit_sphere(x):
-    return x @ x - 1
-
-
-def revolution_torus(x):
-    return (jnp.hypot(x[0], x[1]) - LARGE) ** 2 + x[2] ** 2 - SMALL**2
 
 
 def clifford_torus(x):
     return jnp.stack([x[:2] @ x[:2] - 0.5, x[2:] @ x[2:] - 0.5])
 
 
-def half_plane_metric(x):
-    return jnp.eye(2) / x[1] ** 2
-
-
 SPECIFICATIONS = {
     "sphere": (unit_sphere, 3),
-    "torus": (revolution_torus, 3),
+    "torus": (ring, 3),
     "clifford": (clifford_torus, 4),
     "half plane": (None, 2, half_plane_metric),
 }
@@ -245,7 +234,7 @@ def test_uniform_points_on_the_torus():
         for angle, mean in [(tube, expected), (around, 0.0)]:
             for wave, target in [(np.cos(order * angle), mean), (np.sin(order * angle), 0.0)]:
                 assert abs(wave.mean() - target) < 4 * wave.std() / len(x) ** 0.5
-    assert np.abs(revolution_torus(x.T)).max() < 1e-5
+    assert np.abs(ring(x.T)).max() < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import calor
 from calor.models.density import KernelDensity
 from calor.models.model import mixture_weights
 from fits import points_of
+from quotients import sphere_grid
 
 SPHERE = calor.Sphere(2)
 KERNEL = calor.heat_kernel(SPHERE)
@@ -26,15 +27,6 @@ def caps(count=200, seed=0):
     label = np.arange(count) % 2
     points = np.array([[0, 0, 1.0], [0, 0, -1]])[label] + 0.3 * rng.normal(size=(count, 3))
     return points / np.linalg.norm(points, axis=1, keepdims=True), label
-
-
-def sphere_grid(size=64):
-    """Points and weights of a quadrature."""
-    z, weights = np.polynomial.legendre.leggauss(size)
-    phi = np.arange(2 * size) * np.pi / size
-    s = np.sqrt(1 - z**2)[:, None]
-    x = np.stack([s * np.cos(phi), s * np.sin(phi), z[:, None] + 0 * phi], -1).reshape(-1, 3)
-    return x, np.repeat(weights, 2 * size) * np.pi / size
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
@@ -63,7 +55,7 @@ def test_every_label_has_a_density_of_its_own(adaptive):
     density = fit_density(
         data, condition=names, adaptive=adaptive, validation=(data[:40], names[:40])
     )
-    x, weights = sphere_grid()
+    x, weights = sphere_grid(127)
     for number, name in enumerate(("north", "south")):
         values = np.exp(density.log_prob(x, condition=name))
         np.testing.assert_allclose(np.sum(weights * values), 1, atol=0.01)
@@ -95,7 +87,7 @@ def test_numbers_move_a_density(adaptive):
     data /= np.linalg.norm(data, axis=1, keepdims=True)
     density = fit_density(data, condition=number, adaptive=adaptive, validation=0.2)
     assert 0.03 <= float(density.width) < 1
-    x, weights = sphere_grid()
+    x, weights = sphere_grid(127)
     for value in (-0.8, 0.0, 0.8):
         values = np.exp(density.log_prob(x, condition=value))
         np.testing.assert_allclose(np.sum(weights * values), 1, atol=0.02)
@@ -128,7 +120,7 @@ def test_a_stack_is_the_weighted_mean(tmp_path):
     new = np.concatenate([points_of(SPHERE, 400, 0)[100:], points_of(SPHERE, 200, 5)[100:]])
     both = calor.stack([first, second], new)
     np.testing.assert_allclose(both.weights, [0.75, 0.25], atol=0.12)
-    x, weights = sphere_grid()
+    x, weights = sphere_grid(127)
     values = np.exp(both.log_prob(x))
     parts = np.stack([np.exp(model.log_prob(x)) for model in (first, second)])
     np.testing.assert_allclose(values, np.asarray(both.weights) @ parts, rtol=1e-4)

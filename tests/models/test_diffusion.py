@@ -21,6 +21,7 @@ from calor.models.prior import KernelPrior, Uniform
 from calor.models.times import Times
 from calor.training.loop import History
 from fits import SHORT, SMALL, fitted, points_of
+from quotients import sphere_grid
 
 HISTORY = History.empty(1)
 
@@ -89,14 +90,6 @@ def test_likelihood_of_a_known_mixture(name):
     np.testing.assert_allclose(found, truth, atol=0.02)
 
 
-def sphere_grid():
-    z, weights = np.polynomial.legendre.leggauss(24)
-    phi = np.arange(48) * 2 * np.pi / 48
-    s = np.sqrt(1 - z**2)[:, None]
-    x = np.stack([s * np.cos(phi), s * np.sin(phi), z[:, None] + 0 * phi], -1).reshape(-1, 3)
-    return x, np.repeat(weights, 48) * 2 * np.pi / 48
-
-
 def rotation_grid(size=14):
     """Euler angles; the weights add up to the volume pi^2 of SO(3)."""
     z, weights = np.polynomial.legendre.leggauss(size)
@@ -138,7 +131,7 @@ def spd2_grid():
 
 
 GRIDS = {
-    "sphere:2": sphere_grid,
+    "sphere:2": lambda: sphere_grid(47),
     "so3": rotation_grid,
     "torus:2": torus_grid,
     "hyperbolic:2": hyperbolic_grid,

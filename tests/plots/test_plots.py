@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 import calor
 from calor import plots
 from calor.plots import _rotations, _sphere, _surfaces
+from equations import torus
 
 RANDOM = np.random.default_rng(0)
 
@@ -28,9 +29,7 @@ def bump(x):
     return np.exp(-np.sum((x - x[:1]) ** 2, axis=-1))
 
 
-TORUS = calor.Submanifold(
-    lambda x: (jnp.hypot(x[0], x[1]) - 2.0) ** 2 + x[2] ** 2 - 1.0, ambient_dim=3
-)
+TORUS = torus()
 ON_TORUS = np.array([[3.0, 0, 0], [1, 0, 0], [0, 2, 1], [-3, 0, 0]])
 HISTORY = SimpleNamespace(seconds=[1.0, 2.0], validations=[2.0, 1.0])
 CERTIFICATE = SimpleNamespace(

@@ -12,7 +12,7 @@ from calor.solvers import cache
 from calor.solvers import choose as kernels
 from calor.solvers.spectral.galerkin import solve_spectral
 from calor.solvers.spectral.polynomials import orthonormal_polynomials
-from own import AXES, affine_invariant, ellipsoid, relative, sphere, torus
+from equations import AXES, affine_invariant, ellipsoid, relative, sphere, torus
 from surfaces import Ellipsoid, TorusOfRevolution
 
 

@@ -15,7 +15,17 @@ from calor.solvers.forms.pairs import PairForm
 from calor.solvers.recipes import Done, _pairs
 from calor.training import levenberg
 from descriptions import hyperboloid
-from own import AXES, affine_invariant, ellipsoid, relative, sphere, torus, untrained
+from equations import (
+    AXES,
+    affine_invariant,
+    ellipsoid,
+    half_plane,
+    near_i,
+    relative,
+    sphere,
+    torus,
+    untrained,
+)
 from surfaces import Ellipsoid
 
 SPHERE = sphere()
@@ -76,16 +86,6 @@ def test_rows_of_the_equation_are_its_weighted_residual(double):
     wanted = rows["weight"] * (terms.change - terms.laplacian - terms.squared_slope)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
     assert float(jnp.min(rows["weight"])) > 0
-
-
-def half_plane(**options):
-    return calor.Submanifold(None, 2, lambda x: jnp.eye(2) / x[1] ** 2, **options)
-
-
-def near_i(count=40):
-    """Points of the half-plane near (0, 1)."""
-    z = jr.normal(jr.key(5), (count, 2))
-    return jnp.stack([0.4 * z[:, 0], jnp.exp(0.3 * z[:, 1])], axis=1)
 
 
 def test_the_chord_is_measured_by_the_metric_in_the_middle():

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import jax.random as jr
 
 import calor
+from equations import ellipsoid
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,7 @@ MANIFOLDS = {
     ),
     "Klein bottle": Case(lambda: calor.Quotient(calor.Torus(2), [identity, glide]), 1.0, slide),
     "ellipsoid": Case(
-        lambda: calor.Submanifold(
-            lambda x: jnp.sum((x / jnp.array([0.8, 1.1, 1.4])) ** 2) - 1, ambient_dim=3
-        ),
+        ellipsoid,
         0.8,
         lambda key, x: x * jnp.where(jr.bernoulli(key, shape=(3,)), 1.0, -1.0),
     ),

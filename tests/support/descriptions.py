@@ -10,6 +10,16 @@ import numpy as np
 
 import calor
 from calor.manifolds import calculus
+from equations import (
+    AXES,
+    SYMMETRIC,
+    affine_invariant,
+    ellipsoid,
+    half_plane,
+    near_i,
+    sphere,
+    torus,
+)
 from surfaces import Ellipsoid, TorusOfRevolution
 
 
@@ -43,17 +53,13 @@ class Mapped:
 
 
 class Solved:
-    """An independent solve of the same equation (`tests/surfaces.py`)."""
+    """An independent solve of the same equation (`surfaces.py`)."""
 
     def __init__(self, surface):
         self.surface, self.volume = surface, surface.volume
 
     def log_prob_and_score(self, manifold, t, x, x0):
         return self.surface.log_prob_and_score(t, x, x0)
-
-
-AXES = jnp.array([0.8, 1.1, 1.4])
-SYMMETRIC = jnp.array([[[1.0, 0], [0, 0]], [[0, 1], [1, 0]], [[0, 0], [0, 1]]])
 
 
 def orthonormal_columns(rows, columns):
@@ -81,13 +87,6 @@ def quaternion(x):
     return q / jnp.linalg.norm(q)
 
 
-def half_plane():
-    """A metric alone: the hyperbolic plane, near points of it."""
-    z = jr.normal(jr.key(5), (64, 2))
-    around = jnp.stack([0.4 * z[:, 0], jnp.exp(0.3 * z[:, 1])], axis=1)
-    return calor.Submanifold(None, 2, lambda x: jnp.eye(2) / x[1] ** 2, around=around)
-
-
 def hyperboloid(x):
     """A point of the half-plane as one of the hyperboloid."""
     square = x @ x
@@ -96,30 +95,19 @@ def hyperboloid(x):
 
 def positive_definite():
     """A metric alone: positive definite matrices ((a, b), (b, c)), near the identity."""
-
-    def metric(x):
-        a, b, c = x
-        inverse = jnp.array([[c, -b], [-b, a]]) / (a * c - b * b)
-        return jnp.einsum("ij,ajk,kl,bli->ab", inverse, SYMMETRIC, inverse, SYMMETRIC)
-
     spd, identity = calor.SPD(2), jnp.eye(2)
     draw = lambda key: spd.exp(identity, 0.3 * spd.draw_tangent(key, identity))
     points = jax.vmap(draw)(jr.split(jr.key(5), 64))
-    return calor.Submanifold(None, 3, metric, around=points[:, *jnp.triu_indices(2)])
+    return calor.Submanifold(None, 3, affine_invariant, around=points[:, *jnp.triu_indices(2)])
 
 
-def implicit(constraint, size, symmetries=None):
+def implicit(constraint, size):
     """How to make a manifold from its equations."""
-    return lambda: calor.Submanifold(constraint, size, symmetries=symmetries)
-
-
-def ring(x):
-    """The torus of revolution."""
-    return (jnp.hypot(x[0], x[1]) - 2.0) ** 2 + x[2] ** 2 - 1.0
+    return lambda: calor.Submanifold(constraint, size)
 
 
 def turn_ring(key):
-    """A random symmetry of it: a turn about the axis, perhaps after a reflection at the equator."""
+    """A random symmetry of the torus: a turn about the axis, perhaps after a reflection."""
     key_angle, key_side = jr.split(key)
     angle = jr.uniform(key_angle, maxval=2 * jnp.pi)
     c, s, side = jnp.cos(angle), jnp.sin(angle), 2.0 * jr.bernoulli(key_side) - 1
@@ -127,15 +115,12 @@ def turn_ring(key):
 
 
 CASES = {
-    "sphere": (implicit(lambda x: x @ x - 1, 3), lambda: Mapped(calor.Sphere(2))),
-    "sphere3": (implicit(lambda x: x @ x - 1, 4), lambda: Mapped(calor.Sphere(3))),
-    "ellipsoid": (
-        implicit(lambda x: jnp.sum((x / AXES) ** 2) - 1, 3),
-        lambda: Solved(Ellipsoid(AXES, 20)),
-    ),
-    "torus": (implicit(ring, 3), lambda: Solved(TorusOfRevolution(waves=70))),
+    "sphere": (sphere, lambda: Mapped(calor.Sphere(2))),
+    "sphere3": (lambda: sphere(3), lambda: Mapped(calor.Sphere(3))),
+    "ellipsoid": (ellipsoid, lambda: Solved(Ellipsoid(AXES, 20))),
+    "torus": (torus, lambda: Solved(TorusOfRevolution(waves=70))),
     "torus, symmetries": (
-        implicit(ring, 3, turn_ring),
+        lambda: torus(turn_ring),
         lambda: Solved(TorusOfRevolution(waves=70)),
     ),
     "flat torus": (
@@ -145,9 +130,12 @@ CASES = {
     # |dR|^2 = 8 |dq|^2
     "rotations": (rotations, lambda: Mapped(calor.SO3(), quaternion, 8.0)),
     "stiefel": (implicit(orthonormal_columns(4, 2), 8), lambda: None),  # no truth is known
-    "half-plane": (half_plane, lambda: Mapped(calor.Hyperbolic(2), hyperboloid)),
+    "half-plane": (
+        lambda: half_plane(around=near_i(64)),
+        lambda: Mapped(calor.Hyperbolic(2), hyperboloid),
+    ),
     "spd": (
         positive_definite,
-        lambda: Mapped(calor.SPD(2), lambda x: jnp.tensordot(x, SYMMETRIC, axes=1)),
+        lambda: Mapped(calor.SPD(2), lambda x: jnp.tensordot(x, jnp.array(SYMMETRIC), axes=1)),
     ),
 }

@@ -12,11 +12,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ._shared import InputError, readable
+from . import _files
+from ._shared import InputError
 
 if TYPE_CHECKING:
     from ..manifolds import AbstractManifold
 
+# Known without JAX, for help.
+MANIFOLDS = (
+    "sphere:N, so3, torus:N, hyperbolic:N, spd:N, euclidean:N, cloud:NxK, a product as "
+    "so3*euclidean:3, or your own as FILE.py:NAME"
+)
 _HELP = "FILE.py:NAME, where FILE.py defines the manifold of the model or kernel, if it is your own"
 
 
@@ -28,7 +34,7 @@ def add_manifold(parser: argparse.ArgumentParser) -> None:
 def check_manifold(text: str | None) -> None:
     """Refuse a file that is not there, before JAX is imported."""
     if text is not None and (place := _place(text)) is not None:
-        readable(place[0])
+        _files.readable(place[0])
 
 
 def manifold_from(text: str) -> "AbstractManifold":
@@ -40,7 +46,7 @@ def manifold_from(text: str) -> "AbstractManifold":
     if place is None:
         return manifold_named(text)
     path, name = place
-    module = _run(readable(path))
+    module = _run(_files.readable(path))
     if name not in vars(module):
         known = [word for word, value in vars(module).items() if _is_choice(value, module)]
         raise InputError(f"{path} defines no {name!r}; it defines {', '.join(known) or 'nothing'}")

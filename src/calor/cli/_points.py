@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ._shared import InputError, check_ending, readable
+from . import _files
+from ._shared import InputError
 
 TABLES = (".csv", ".npy", ".npz")
 MOLECULES = (".sdf", ".xyz")
@@ -28,11 +29,11 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
 
 def check_points(path: Path, condition: str | None, groups: str | None = None) -> None:
     """Refuse files that cannot be read before JAX is imported."""
-    if readable(path).suffix not in MOLECULES:
-        check_ending(path, TABLES, "a table of points")
+    if _files.readable(path).suffix not in MOLECULES:
+        _files.check_ending(path, TABLES, "a table of points")
     for name, option in ((condition, "--condition"), (groups, "--groups")):
         if name and not _is_array(name, path):
-            check_ending(readable(Path(name)), TABLES, option)
+            _files.check_ending(_files.readable(Path(name)), TABLES, option)
 
 
 def read(options: argparse.Namespace, path: Path, manifold: Any, labels: bool) -> tuple[Any, ...]:

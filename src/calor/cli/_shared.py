@@ -1,28 +1,21 @@
-"""What the commands share: errors of the user's input, reports, Ctrl-C, files written whole."""
+"""What the commands share: errors of the user's input, options, reports, progress, Ctrl-C."""
 
 import argparse
 import contextlib
 import importlib
 import json
-import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-from ..store import atomic as _atomic
+if TYPE_CHECKING:
+    from ..heat.certificate import Certificate
 
 DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-
-
-# Known without JAX, for help.
-MANIFOLDS = (
-    "sphere:N, so3, torus:N, hyperbolic:N, spd:N, euclidean:N, cloud:NxK, a product as "
-    "so3*euclidean:3, or your own as FILE.py:NAME"
-)
 
 
 class InputError(Exception):
@@ -82,10 +75,33 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
+def add_training(parser: argparse.ArgumentParser) -> None:
+    """The options of every command that trains, and `report`s."""
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
+    parser.add_argument("--seed", type=whole, default=0, help="of the random numbers (default: 0)")
+    parser.add_argument("--resume", action="store_true", help="go on from FILE.partial")
+    add_json(parser)
+
+
 def report(options: argparse.Namespace, found: dict[str, Any], text: str) -> int:
     """Print what was found, for people or as JSON; all is done then."""
     print(json.dumps(found, indent=2) if options.json else text)
     return DONE
+
+
+def as_dict(certificate: "Certificate") -> dict[str, Any]:
+    """What the certificate of a learned kernel says, as JSON."""
+    rows = ("times", "largest", "mean", "normalized", "log_mass", "radius")
+    return {
+        "manifold": str(certificate.manifold),
+        "initial_error": certificate.initial_error,
+        "t0": certificate.t0,
+        "points": certificate.points,
+        "law": certificate.law,
+        "poor": certificate.poor,
+        **{name: list(vars(certificate)[name]) for name in rows},
+        "bound": [certificate.bound(t) for t in certificate.times],
+    }
 
 
 def whole(text: str) -> int:
@@ -107,25 +123,6 @@ def _number(text, at_least):
     return int(text)
 
 
-def readable(path: Path) -> Path:
-    """The path, if there is a file to read."""
-    if path.is_dir():
-        raise InputError(f"{path} is a folder, not a file")
-    if not path.is_file():
-        raise InputError(f"there is no file {path}")
-    if not os.access(path, os.R_OK):
-        raise InputError(f"{path} may not be read: permission denied")
-    return path
-
-
-def check_ending(path: Path, endings: tuple[str, ...], option: str) -> None:
-    """Refuse a name that does not say which kind of file it is."""
-    if path.suffix.lower() not in endings:
-        *most, last = endings
-        known = f"{', '.join(most)} or {last}" if most else last
-        raise InputError(f"{option} must end in {known}, got {path}")
-
-
 def require(package: str, extra: str, what: str) -> None:
     """Ask for an optional package before anything is computed."""
     try:
@@ -136,62 +133,15 @@ def require(package: str, extra: str, what: str) -> None:
         ) from error
 
 
-def writable(path: Path) -> Path:
-    """Where `path` leads, if a file may be written there."""
-    path = Path(os.path.realpath(path))
-    if not path.parent.is_dir():
-        raise InputError(f"the folder {path.parent} does not exist; make it first")
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path} exists and is not a file; choose another name for --out")
-    if path.exists() and not os.access(path, os.W_OK):
-        raise InputError(f"{path} may not be written to; choose another name for --out")
-    if not os.access(path.parent, os.W_OK):
-        raise InputError(f"cannot write in {path.parent}: permission denied")
-    return path
-
-
-def unfinished(out: Path, resume: bool) -> Path:
-    """The file beside `out` for the state of an unfinished run."""
-    partial = out.with_name(f"{out.name}.partial")
-    if partial.exists() and not resume:
-        raise InputError(
-            f"{partial} holds an unfinished run; add --resume to go on from it, or remove it"
-        )
-    if resume and not partial.exists():
-        raise InputError(f"there is no unfinished run {partial} to resume")
-    return partial
-
-
-@contextlib.contextmanager
-def keeping(partial: Path) -> Iterator[None]:
-    """Say where an interrupted run is kept."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if partial.exists():
-            print(f"calor: kept in {partial}; --resume goes on from it", file=sys.stderr)
-        raise
-    stop_if_interrupted()
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` when all went well and Ctrl-C was not pressed."""
-    with _atomic.replacing(writable(path)) as file:
-        yield file
-        stop_if_interrupted()
-
-
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """A function that says what is being done, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda message: stop_if_interrupted()
-        return
-    start = time.perf_counter()
+    """A function that says what is being done, on a terminal only; JAX is started first."""
+    start, watched = time.perf_counter(), sys.stderr.isatty()
 
     def show(message):
         stop_if_interrupted()
-        print(f"{time.perf_counter() - start:6.1f} s  {message}", file=sys.stderr, flush=True)
+        if watched:
+            print(f"{time.perf_counter() - start:6.1f} s  {message}", file=sys.stderr, flush=True)
 
+    show("starting JAX")
     yield show

@@ -19,7 +19,6 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def _bench(options) -> int:
     with progress() as show:
-        show("starting JAX")
         from ..experiments import accuracy
 
         measured = accuracy.measure_all(show)

@@ -3,9 +3,8 @@
 import argparse
 from pathlib import Path
 
-from . import _own
-from ._certificates import as_dict
-from ._shared import InputError, add_json, input_errors, progress, readable, report, whole
+from . import _files, _own
+from ._shared import InputError, add_json, as_dict, input_errors, progress, report, whole
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -23,10 +22,9 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(options) -> int:
-    readable(options.file)
+    _files.readable(options.file)
     _own.check_manifold(options.manifold)
     with progress() as show, input_errors():
-        show("starting JAX")
         import jax.random as jr
 
         from ..heat.kernel import AbstractHeatKernel

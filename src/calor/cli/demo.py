@@ -2,21 +2,12 @@
 
 import argparse
 import dataclasses
-import io
 import os
 import shlex
 from pathlib import Path
 
-from ._shared import (
-    add_json,
-    check_ending,
-    input_errors,
-    progress,
-    replacing,
-    report,
-    require,
-    writable,
-)
+from . import _files
+from ._shared import add_json, input_errors, progress, report, require
 
 _NEXT = """\
 Try next:
@@ -47,25 +38,22 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(options) -> int:
-    check_ending(options.out, (".png",), "--out")
+    _files.check_ending(options.out, (".png",), "--out")
     for name in ("matplotlib", "airportsdata"):  # asked for before anything is computed
         require(name, "demo", "the demo")
     model_file = options.out.with_suffix(".calor")
-    writable(options.out)
-    writable(model_file)
+    _files.writable(options.out)
+    _files.writable(model_file)
     if options.quick:
         # It compiles much and computes little: code that is less optimized is ready sooner.
         os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
     with progress() as show, input_errors():
-        show("starting JAX")
         from ..experiments import airports as demo
 
         measured, model, figure = demo.run(demo.QUICK if options.quick else demo.FULL, show)
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png")
-        with replacing(options.out) as file:
-            file.write(picture.getvalue())
-            model.save(writable(model_file))
+        with _files.replacing(options.out) as file:
+            figure.savefig(file, format="png")
+            model.save(_files.writable(model_file))
     files = {"picture": str(options.out), "model": str(model_file)}
     said = f"Picture: {options.out}. Model: {model_file}. Time: {measured.seconds:.0f} s."
     text = f"{measured}\n\n{said}\n\n{_NEXT.format(model=shlex.quote(str(model_file)))}"

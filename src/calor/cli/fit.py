@@ -3,20 +3,8 @@
 import argparse
 from pathlib import Path
 
-from . import _own, _points
-from ._shared import (
-    MANIFOLDS,
-    InputError,
-    add_json,
-    input_errors,
-    keeping,
-    positive,
-    progress,
-    report,
-    unfinished,
-    whole,
-    writable,
-)
+from . import _files, _own, _points
+from ._shared import InputError, add_training, input_errors, positive, progress, report
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +16,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "Example: calor fit --manifold sphere:2 quakes.csv --out quakes.calor"
     parser.add_argument("file", type=Path, help=_points.COLUMNS)
-    parser.add_argument("--manifold", required=True, help=MANIFOLDS)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
-    parser.add_argument("--seed", type=whole, default=0, help="of the random numbers (default: 0)")
+    parser.add_argument("--manifold", required=True, help=_own.MANIFOLDS)
+    add_training(parser)
     parser.add_argument(
         "--steps", type=positive, default=2000, help="of training (default: %(default)s)"
     )
@@ -54,19 +41,15 @@ def describe(parser: argparse.ArgumentParser) -> None:
         help="what points belong to, a name each: a file, or an array of the .npz file of points; "
         "whole groups are put aside",
     )
-    parser.add_argument("--resume", action="store_true", help="go on from FILE.partial")
     _points.add_columns(parser)
-    add_json(parser)
     parser.set_defaults(run=_fit)
 
 
 def _fit(options) -> int:
     _points.check_points(options.file, options.condition, options.groups)
     _own.check_manifold(options.manifold)
-    out = writable(options.out)
-    partial = unfinished(out, options.resume)
+    out, partial = _files.unfinished(options)
     with progress() as show, input_errors():
-        show("starting JAX")
         import jax.random as jr
 
         from ..data.forms import naming
@@ -85,7 +68,7 @@ def _fit(options) -> int:
             raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
         run = flow.fit_flow if options.flow else diffusion.fit
         show(f"fitting {len(points)} points of {manifold}")
-        with keeping(partial), naming(name_row):
+        with _files.keeping(partial), naming(name_row):
             model = run(
                 heat_kernel(manifold, options.kernel),
                 points,

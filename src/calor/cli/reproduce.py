@@ -2,11 +2,11 @@
 
 import argparse
 import dataclasses
+from importlib import import_module
 from pathlib import Path
 
+from ..experiments import FILES
 from ._shared import InputError, add_json, input_errors, positive, report
-
-_EXPERIMENTS = ("earth", "so3", "taxi", "eeg", "plane", "qm9")
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
         "CALOR_DATA or the package qm9pack. Results go to a folder as JSON and figures."
     )
     parser.epilog = "Example: CALOR_DATA=~/data calor reproduce earth --only floods --out results"
-    parser.add_argument("experiment", choices=_EXPERIMENTS)
+    parser.add_argument("experiment", choices=FILES)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="some of its data sets")
     parser.add_argument("--methods", nargs="+", metavar="NAME", help="some rows of its table")
     parser.add_argument("--budget", choices=["quick", "default", "full"], default="default")
@@ -33,11 +33,8 @@ def _reproduce(options) -> int:
     if options.out.exists() and not options.out.is_dir():
         raise InputError(f"--out must be a folder, {options.out} is a file")
     with input_errors():
-        from importlib import import_module
-
-        modules = {"so3": "rotations", "qm9": "molecules"}
-        module = modules.get(options.experiment, options.experiment)
-        experiment = import_module(f"..experiments.{module}", __package__).EXPERIMENT
+        module = import_module(f"..experiments.{FILES[options.experiment]}", __package__)
+        experiment = module.EXPERIMENT
         settings = experiment.of(options.budget, options.only, options.seeds)
         if options.methods:
             unknown = [name for name in options.methods if name not in experiment.methods]

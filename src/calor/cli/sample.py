@@ -3,20 +3,8 @@
 import argparse
 from pathlib import Path
 
-from . import _own, _points
-from ._shared import (
-    add_json,
-    check_ending,
-    input_errors,
-    positive,
-    progress,
-    readable,
-    replacing,
-    report,
-    require,
-    whole,
-    writable,
-)
+from . import _files, _own, _points
+from ._shared import add_json, input_errors, positive, progress, report, require, whole
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -43,18 +31,17 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def _sample(options) -> int:
-    check_ending(options.out, (*_points.TABLES, *_points.MOLECULES), "--out")
-    readable(options.file)
+    _files.check_ending(options.out, (*_points.TABLES, *_points.MOLECULES), "--out")
+    _files.readable(options.file)
     _own.check_manifold(options.manifold)
-    out, plot = writable(options.out), None
+    out, plot = _files.writable(options.out), None
     if options.condition:
-        check_ending(readable(Path(options.condition)), _points.TABLES, "--condition")
+        _files.check_ending(_files.readable(Path(options.condition)), _points.TABLES, "--condition")
     if options.plot:
-        check_ending(options.plot, (".png",), "--plot")
-        plot = writable(options.plot)
+        _files.check_ending(options.plot, (".png",), "--plot")
+        plot = _files.writable(options.plot)
         require("matplotlib", "demo", "a picture")
     with progress() as show, input_errors():
-        show("starting JAX")
         import jax.random as jr
         import numpy as np
 
@@ -74,16 +61,12 @@ def _sample(options) -> int:
         )
         write(points)
         if plot is not None:
-            _plot(plot, points, model.manifold)
+            from .. import plots
+
+            figure = plots.points(points, model.manifold)
+            with _files.replacing(plot) as file:
+                figure.savefig(file, format="png", dpi=160)
     found = {"file": str(options.out), "points": count, "manifold": str(model.manifold)}
     found |= {"picture": str(options.plot)} if plot else {}
     text = f"Saved: {options.out}" + (f" and {options.plot}" if plot else "")
     return report(options, found, text)
-
-
-def _plot(path, points, manifold):
-    from .. import plots
-
-    figure = plots.points(points, manifold)
-    with replacing(path) as file:
-        figure.savefig(file, format="png", dpi=160)

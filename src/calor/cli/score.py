@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from . import _own, _points
-from ._shared import add_json, input_errors, progress, readable, replacing, report, writable
+from . import _files, _own, _points
+from ._shared import add_json, input_errors, progress, report
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -21,12 +21,11 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def _score(options) -> int:
-    readable(options.file)
+    _files.readable(options.file)
     _points.check_points(options.points, options.condition)
     _own.check_manifold(options.manifold)
-    out = writable(options.out) if options.out else None
+    out = _files.writable(options.out) if options.out else None
     with progress() as show, input_errors():
-        show("starting JAX")
         import numpy as np
 
         from ..data.forms import naming
@@ -41,7 +40,7 @@ def _score(options) -> int:
     mean = float(values.mean())
     error = float(values.std() / np.sqrt(len(values)))
     if out is not None:
-        with replacing(out) as file:
+        with _files.replacing(out) as file:
             text = "log_prob\n" + "".join(f"{value:.6g}\n" for value in values)
             file.write(text.encode())
     found = {"points": len(values), "log_prob": mean, "standard_error": error}

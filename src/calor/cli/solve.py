@@ -2,21 +2,9 @@
 
 import argparse
 import json
-from pathlib import Path
 
-from . import _own
-from ._certificates import as_dict
-from ._shared import (
-    MANIFOLDS,
-    InputError,
-    add_json,
-    input_errors,
-    keeping,
-    report,
-    unfinished,
-    whole,
-    writable,
-)
+from . import _files, _own
+from ._shared import InputError, add_training, as_dict, input_errors, report
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +16,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
         "by the Python file that defines it, which is run."
     )
     parser.epilog = "Example: calor solve sphere:2 --out s2.calor"
-    parser.add_argument("manifold", help=MANIFOLDS)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
-    parser.add_argument("--seed", type=whole, default=0, help="of the random numbers (default: 0)")
+    parser.add_argument("manifold", help=_own.MANIFOLDS)
+    add_training(parser)
     parser.add_argument(
         "--recipe",
         choices=["default", "paper"],
@@ -44,22 +31,19 @@ def describe(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="settings of the recipe, such as steps=1000 t1=2",
     )
-    parser.add_argument("--resume", action="store_true", help="go on from FILE.partial")
-    add_json(parser)
     parser.set_defaults(run=_solve)
 
 
 def _solve(options) -> int:
     _own.check_manifold(options.manifold)
-    out = writable(options.out)
-    partial = unfinished(out, options.resume)
+    out, partial = _files.unfinished(options)
     settings = _settings(options.set)
     with input_errors():
         import jax.random as jr
 
         from ..solvers import recipes
         from ..solvers import solve as solver
-        from ..store import stored as checkpoint
+        from ..store.stored import save
 
         manifold = _own.manifold_from(options.manifold)
         make = recipes.paper if options.recipe == "paper" else solver.own_recipe(manifold)
@@ -67,9 +51,9 @@ def _solve(options) -> int:
             recipe = make(**settings)
         except TypeError as error:
             raise InputError(f"--set: {error}") from error
-        with keeping(partial):
+        with _files.keeping(partial):
             kernel = solver.solve(manifold, recipe, key=jr.key(options.seed), resume=partial)
-        checkpoint.save(out, kernel)
+        save(out, kernel)
     certificate = kernel.certificate  # pyright: ignore
     found = {"file": str(options.out), **as_dict(certificate)}
     return report(options, found, f"{certificate}\n\nSaved: {options.out}")

@@ -3,4 +3,14 @@
 Open `earth` first.
 """
 
+FILES = {
+    "earth": "earth",
+    "so3": "rotations",
+    "taxi": "taxi",
+    "eeg": "eeg",
+    "plane": "plane",
+    "qm9": "molecules",
+}
+"""The file of each experiment, by its name on the command line; `EXPERIMENT` is in there."""
+
 SEES = ("core", "store", "training", "manifolds", "heat", "solvers", "data", "models", "plots")

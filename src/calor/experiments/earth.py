@@ -20,7 +20,7 @@ from ..manifolds import Sphere
 from ..models.diffusion import Diffusion
 from ..models.network import Network
 from ..training.settings import Training
-from .experiment import Budget, Experiment, Job, Settings, likelihoods, save_figure
+from .experiment import Experiment, Job, Settings, likelihoods, save_figure
 from .methods import ADAPTIVE, DENSITY, EXACT, FLOW, LEARNED, fit_points, likelihood
 
 NAMES = ("floods", "quakes", "fires", "volcano", "volcano (unique)")
@@ -144,9 +144,9 @@ EXPERIMENT = Experiment(
     NAMES,
     METHODS,
     budgets={
-        "quick": Budget(1, Choices(effort=0.03, width=32)),
-        "default": Budget(2, Choices()),
-        "full": Budget(5, Choices(effort=3.0, width=256)),
+        "quick": Settings(1, Choices(effort=0.03, width=32)),
+        "default": Settings(2, Choices()),
+        "full": Settings(5, Choices(effort=3.0, width=256)),
     },
     once=_once,
     table=lambda report: likelihoods(report, {name: name for name in NAMES}, METHODS, PUBLISHED),

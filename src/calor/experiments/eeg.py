@@ -26,16 +26,7 @@ from ..models.network import Network
 from ..solvers.choose import heat_kernel
 from ..training.settings import Training
 from . import metrics, rivals
-from .experiment import (
-    Budget,
-    Experiment,
-    Job,
-    markdown,
-    results_of,
-    save_figure,
-    summary,
-    timed,
-)
+from .experiment import Experiment, Job, Settings, markdown, results_of, save_figure, summary, timed
 
 NAMES = ("fists or feet", "task or rest", "gestures")
 MOABB = ("BNCI2014-002", "BNCI2015-001")
@@ -212,11 +203,11 @@ EXPERIMENT = Experiment(
     NAMES,
     METHODS,
     budgets={
-        "quick": Budget(
+        "quick": Settings(
             1, Choices(Training(steps=2, batch=16, validate_every=2), Network(16, 1), 200, steps=4)
         ),
-        "default": Budget(None, Choices(_training(1))),
-        "full": Budget(None, Choices(_training(10), most=None)),
+        "default": Settings(None, Choices(_training(1))),
+        "full": Settings(None, Choices(_training(10), most=None)),
     },
     once=_once,
     table=_table,

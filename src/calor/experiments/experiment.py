@@ -29,31 +29,18 @@ def hardware() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, jax {jax.__version__}"
 
 
-def write_json(path: Path, report: dict[str, Any]) -> None:
-    """Write a report, whole or not at all."""
-    with replacing(path) as file:
-        file.write(json.dumps(report, indent=1).encode())
-
-
-class Budget(NamedTuple, Generic[C]):
-    """How much is run, unless something else is asked for."""
+@dataclasses.dataclass(frozen=True)
+class Settings(Generic[C]):
+    """What is run, and how much of it."""
 
     seeds: int | None
     """How many splits of the data; all folds if None."""
     choices: C
     """What an experiment has to choose, a frozen dataclass of its own."""
-    names: tuple[str, ...] | None = None
-    methods: tuple[str, ...] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings(Generic[C]):
-    """What is run."""
-
-    names: tuple[str, ...]
-    seeds: int | None
-    methods: tuple[str, ...]
-    choices: C
+    names: tuple[str, ...] = ()
+    """The data sets; in a budget, those of the experiment if there are none."""
+    methods: tuple[str, ...] = ()
+    """The methods, likewise."""
 
 
 class Job(NamedTuple, Generic[C]):
@@ -65,10 +52,6 @@ class Job(NamedTuple, Generic[C]):
     choices: C
     out: Path
     """A folder for figures."""
-
-
-def _nothing(report: dict[str, Any], settings: Settings[Any], out: Path) -> None:
-    pass
 
 
 def _continues(kept: Any, asked: Any) -> bool:
@@ -89,7 +72,7 @@ class Experiment(Generic[C]):
     """Its data sets."""
     methods: tuple[str, ...]
     """The rows of its table."""
-    budgets: Mapping[str, Budget[C]]
+    budgets: Mapping[str, Settings[C]]
     """By the names `quick`, `default` and `full`."""
     once: Callable[[Job[C]], dict[str, Any]]
     """Runs one job and returns its result."""
@@ -105,7 +88,7 @@ class Experiment(Generic[C]):
     """How many folds a data set has; without it there are as many splits as one likes."""
     identity: Callable[[Any], dict[str, Any]] = dataclasses.asdict
     """What results depend on; those of other settings are not overwritten."""
-    finish: Callable[[dict[str, Any], Settings[C], Path], None] = _nothing
+    finish: Callable[[dict[str, Any], Settings[C], Path], None] | None = None
     """Adds to the report, and draws what is about all of it."""
 
     def of(self, budget: str, only: Sequence[str] | None, seeds: int | None) -> Settings[C]:
@@ -125,8 +108,12 @@ class Experiment(Generic[C]):
             )
         if seeds is not None and seeds < 1:
             raise ValueError(f"{self.title}: seeds must be at least 1, got {seeds}.")
-        names = tuple(only or usual.names or self.names)
-        return Settings(names, seeds or usual.seeds, usual.methods or self.methods, usual.choices)
+        return dataclasses.replace(
+            usual,
+            seeds=seeds or usual.seeds,
+            names=tuple(only or usual.names or self.names),
+            methods=usual.methods or self.methods,
+        )
 
     def jobs(self, settings: Settings[C], out: Path) -> list[Job[C]]:
         """All jobs, in their order."""
@@ -154,7 +141,8 @@ class Experiment(Generic[C]):
         identity = self.identity(settings.choices)
         # Functions are told by their names.
         identity = json.loads(json.dumps(identity, default=lambda value: value.__qualname__))
-        report = {"date": today(), "hardware": hardware(), "identity": identity, "results": {}}
+        today = datetime.date.today().isoformat()
+        report = {"date": today, "hardware": hardware(), "identity": identity, "results": {}}
         if path.is_file():
             report = json.loads(path.read_text())
             if not _continues(report.get("identity"), identity):
@@ -165,12 +153,14 @@ class Experiment(Generic[C]):
                 done = report["results"].setdefault(job.name, {}).setdefault(job.method, {})
                 if str(job.seed) not in done:
                     done[str(job.seed)] = self.once(job)
-                    write_json(path, report)
+                    with replacing(path) as file:
+                        file.write(json.dumps(report, indent=1).encode())
                     # Every fit compiles its own programs; after some seventy of them a process may
                     # have no room for more.
                     jax.clear_caches()
                 shown.update()
-        self.finish(report, settings, out)
+        if self.finish is not None:
+            self.finish(report, settings, out)
         return report
 
 
@@ -188,11 +178,6 @@ def save_figure(path: Path, draw: Callable[[Any], Any]) -> None:
         return
     with replacing(path) as file:
         draw(plots).savefig(file, format="png", dpi=110)
-
-
-def today() -> str:
-    """The date, for the head of a report."""
-    return datetime.date.today().isoformat()
 
 
 def summary(values: Sequence[float]) -> str:
@@ -249,14 +234,6 @@ def measured(
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table with columns of equal width."""
-    cells = [list(header), ["---"] * len(header), *map(list, rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    return "\n".join(
-        "| "
-        + " | ".join(
-            "-" * width if cell == "---" else cell.ljust(width)
-            for cell, width in zip(row, widths, strict=True)
-        )
-        + " |"
-        for row in cells
-    )
+    widths = [max(3, *map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = [header, ["-" * width for width in widths], *rows]
+    return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)

@@ -12,7 +12,7 @@ from ..models.density import fit_density
 from ..models.diffusion import fit
 from ..models.flow import fit_flow
 from ..solvers.choose import heat_kernel
-from .experiment import timed
+from .experiment import Job, timed
 
 
 class Method(NamedTuple):
@@ -86,19 +86,21 @@ def likelihood(model: Any, test: Points, seconds: float) -> dict[str, float]:
 
 
 def fit_clouds(
-    method: str, manifold: PointCloud, data: Points, **choices: Any
+    job: Job[Any], manifold: PointCloud, data: Points, **more: Any
 ) -> tuple[Any, dict[str, float]]:
     """A model of clouds, and how fast it was fitted.
 
     Args:
-        method: one of the above, or any other name for points with labels.
+        job: its method is one of the above, or any other name for points with labels; its choices
+            have a network and a training.
         manifold: of the clouds.
         data: the clouds.
-        **choices: other arguments of `calor.fit`.
+        **more: other arguments of `calor.fit`.
     """
-    kernel, run, _ = _CLOUDS.get(method, _LABELLED)
+    kernel, run, _ = _CLOUDS.get(job.method, _LABELLED)
     heat = heat_kernel(manifold, kernel)
-    model, seconds = timed(lambda: run(heat, data, progress=False, **choices))
+    more |= {"network": job.choices.network, "training": job.choices.training}
+    model, seconds = timed(lambda: run(heat, data, progress=False, **more))
     steps = int(model.history.steps[-1])
     speed = {
         "fit_seconds": round(seconds, 1),

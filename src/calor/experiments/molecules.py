@@ -17,7 +17,7 @@ import numpy as np
 from ..data import molecules, qm9
 from ..models.clouds import CloudNetwork
 from ..training.settings import Training
-from .experiment import Budget, Experiment, Job, Settings, markdown, save_figure, timed
+from .experiment import Experiment, Job, Settings, markdown, save_figure, timed
 from .methods import CLOUD_EXACT, CLOUD_FLOW, CLOUD_LEARNED, CLOUD_MATCHED, fit_clouds
 
 PUBLISHED = {
@@ -64,17 +64,8 @@ def _once(job: Job[Choices]) -> dict[str, Any]:
     manifold = molecules.molecule_space(choices.largest)
     clouds, validation = (molecules.to_clouds(part, manifold) for part in (train, held))
     key_fit, key_sample = jr.split(jr.key(job.seed))
-    model, speed = fit_clouds(
-        job.method,
-        manifold,
-        clouds,
-        key=key_fit,
-        validation=validation,
-        network=choices.network,
-        training=choices.training,
-        t_min=choices.times[0],
-        t1=choices.times[1],
-    )
+    times = dict(zip(("t_min", "t1"), choices.times, strict=True))
+    model, speed = fit_clouds(job, manifold, clouds, key=key_fit, validation=validation, **times)
     drawn, sampling = timed(
         lambda: np.asarray(model.sample(choices.samples, key=key_sample, steps=choices.steps))
     )
@@ -121,7 +112,7 @@ EXPERIMENT = Experiment(
     ("up to 12 atoms",),
     METHODS,
     budgets={
-        "quick": Budget(
+        "quick": Settings(
             1,
             Choices(
                 9,
@@ -132,10 +123,10 @@ EXPERIMENT = Experiment(
             ),
             names=("up to 9 atoms",),
         ),
-        "default": Budget(
+        "default": Settings(
             3, Choices(12, CloudNetwork(64, 4), Training(8000, 64, validate_every=1000), 500)
         ),
-        "full": Budget(
+        "full": Settings(
             3,
             Choices(29, CloudNetwork(256, 9), _LONG, 10_000, steps=1000),
             names=("all molecules",),

@@ -15,7 +15,7 @@ import numpy as np
 from ..manifolds import PointCloud
 from ..models.clouds import CloudNetwork
 from ..training.settings import Training
-from .experiment import Budget, Experiment, Job, markdown, measured
+from .experiment import Experiment, Job, Settings, markdown, measured
 from .methods import CLOUD_EXACT, CLOUD_FLOW, CLOUD_LEARNED, CLOUD_MATCHED, fit_clouds
 
 SIZES = ("6", "8", "10")
@@ -75,16 +75,8 @@ def _once(job: Job[Choices]) -> dict[str, Any]:
         drawn = ginibre(rng, choices.samples, n)
     else:
         key_fit, key_sample = jr.split(jr.key(job.seed))
-        model, result = fit_clouds(
-            job.method,
-            PointCloud(n, 2),
-            train,
-            key=key_fit,
-            network=choices.network,
-            training=choices.training,
-            t_min=1e-4,
-            t1=20.0,
-        )
+        space = PointCloud(n, 2)
+        model, result = fit_clouds(job, space, train, key=key_fit, t_min=1e-4, t1=20.0)
         drawn = np.asarray(model.sample(choices.samples, key=key_sample), float)
     distance = energy_distance(invariants(drawn), invariants(test))
     return result | {"energy_distance": distance}
@@ -107,16 +99,16 @@ EXPERIMENT = Experiment(
     SIZES,
     METHODS,
     budgets={
-        "quick": Budget(
+        "quick": Settings(
             1, Choices(300, CloudNetwork(16, 2), Training(20, 32, validate_every=20), 64)
         ),
-        "default": Budget(
+        "default": Settings(
             2,
             Choices(
                 10_000, CloudNetwork(32, 2), Training(1500, 64, 2e-3, validate_every=750), 1000
             ),
         ),
-        "full": Budget(
+        "full": Settings(
             3,
             Choices(
                 50_000, CloudNetwork(64, 4), Training(20_000, 128, 2e-3, validate_every=1000), 2000

@@ -39,11 +39,17 @@ class LogEuclidean:
         return _symmetric(self._root @ made @ self._root)
 
 
-def from_vectors(vectors: Array, n: int) -> Array:
-    """Symmetric matrices from the vectors that `metrics.logarithms` makes."""
+def from_vectors(vectors: Array, n: int, across: float = np.sqrt(2.0)) -> Array:
+    """Symmetric matrices from vectors, by default from those that `metrics.logarithms` makes.
+
+    Args:
+        vectors: lower triangles.
+        n: the size of the matrices.
+        across: what the entries off the diagonal were multiplied by.
+    """
     i, j = np.tril_indices(n)
     out = np.zeros((*vectors.shape[:-1], n, n))
-    out[..., i, j] = out[..., j, i] = vectors / np.where(i == j, 1.0, np.sqrt(2.0))
+    out[..., i, j] = out[..., j, i] = vectors / np.where(i == j, 1.0, across)
     return out
 
 
@@ -154,9 +160,7 @@ class Triangle:
 
     def outside(self, vectors: Array) -> Array:
         """Symmetric matrices, eigenvalues that are not positive lifted to a millionth."""
-        i, j = np.tril_indices(self._n)
-        out = np.zeros((len(vectors), self._n, self._n))
-        out[:, i, j] = out[:, j, i] = vectors
+        out = from_vectors(vectors, self._n, across=1.0)
         floor = 1e-6 * np.abs(np.linalg.eigvalsh(out)).max(axis=-1)[:, None]
         return _symmetric(metrics.matrix_function(out, lambda w: np.maximum(w, floor)))
 

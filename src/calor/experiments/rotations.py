@@ -17,7 +17,7 @@ from ..manifolds import SO3
 from ..models.diffusion import Diffusion
 from ..models.network import Network
 from ..training.settings import Training
-from .experiment import Budget, Experiment, Job, likelihoods, save_figure
+from .experiment import Experiment, Job, Settings, likelihoods, save_figure
 from .methods import DENSITY, EXACT, FLOW, LEARNED, fit_points, likelihood
 
 COMPONENTS = ("16", "32", "64")
@@ -84,11 +84,11 @@ EXPERIMENT = Experiment(
     COMPONENTS,
     METHODS,
     budgets={
-        "quick": Budget(
+        "quick": Settings(
             1, Choices(400, Training(steps=30, batch=128), Network(32, 2, 16, centres=16))
         ),
-        "default": Budget(2, Choices(1_000_000, Training(steps=1500, validate_every=250))),
-        "full": Budget(5, Choices(1_000_000, Training(steps=8000, validate_every=250))),
+        "default": Settings(2, Choices(1_000_000, Training(steps=1500, validate_every=250))),
+        "full": Settings(5, Choices(1_000_000, Training(steps=8000, validate_every=250))),
     },
     once=_once,
     table=lambda report: likelihoods(report, _TITLES, METHODS, PUBLISHED),

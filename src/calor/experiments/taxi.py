@@ -23,7 +23,7 @@ from ..models.network import Network
 from ..solvers.choose import heat_kernel
 from ..training.settings import Training
 from . import metrics, rivals
-from .experiment import Budget, Experiment, Job, markdown, results_of, save_figure, timed
+from .experiment import Experiment, Job, Settings, markdown, results_of, save_figure, timed
 
 NAMES = ("random", "contiguous")
 FOLDS, DRAWS = 5, 20
@@ -96,40 +96,38 @@ def _draws(
     job: Job[Choices], predictors: np.ndarray, matrices: np.ndarray, asked: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Twenty draws for each row that is asked for, and a prediction if it is not their mean."""
-    settings, method, seed = job.choices, job.method, job.seed
+    method, seed = job.method, job.seed
     if method == _LINEAR:
         return rivals.linear_regression(predictors, matrices, asked, DRAWS, seed), None
     if method == _TREES:
         return rivals.extra_trees(predictors, matrices, asked, DRAWS, seed)
     if method == _GUESS:
         return rivals.first_guess(predictors, matrices, asked, DRAWS, seed), None
-    choices: dict[str, Any] = {
-        "training": settings.training,
-        "progress": False,
-        "key": jr.key(seed),
-    }
-    choices |= {"condition": predictors, "network": settings.network}
-    rows, key = np.repeat(asked, DRAWS, axis=0), jr.key(1000 + seed)
+    network, training = job.choices.network, job.choices.training
     if method in (_FLOW, _SPDNET):
         factor, rate = (_FLAT, _FLAT_RATE) if method == _FLOW else (_BARE, _BARE_RATE)
-        steps = factor * settings.training.steps
-        choices["network"] = dataclasses.replace(settings.network, gaussian=False)
-        choices["training"] = dataclasses.replace(
-            settings.training, steps=steps, learning_rate=rate, validate_every=max(1, steps // 10)
+        steps = factor * training.steps
+        network = dataclasses.replace(network, gaussian=False)
+        training = dataclasses.replace(
+            training, steps=steps, learning_rate=rate, validate_every=max(1, steps // 10)
         )
+    choices: dict[str, Any] = {"condition": predictors, "network": network, "training": training}
+    choices |= {"key": jr.key(seed), "progress": False}
+    chart = None
     if method == _FLOW:
         chart = rivals.Standardized(rivals.LogEuclidean(matrices), matrices)
         model = fit_flow(heat_kernel(Euclidean(chart.size)), chart.inside(matrices), **choices)
-        drawn = model.sample(len(rows), condition=rows, key=key, steps=settings.steps)
-        drawn = chart.outside(np.asarray(drawn, float))
     else:
         manifold = SPD(matrices.shape[1])
         kernel = heat_kernel(manifold, "pinn") if method == _LEARNED else Varadhan(manifold)
         if method == _SPDNET:
             choices["score"] = SPDNetScore
         model = fit(kernel, matrices, **choices)
-        drawn = model.sample(len(rows), condition=rows, key=key, steps=settings.steps)
-    return np.asarray(drawn, float).reshape(len(asked), DRAWS, *matrices.shape[1:]), None
+    rows, key = np.repeat(asked, DRAWS, axis=0), jr.key(1000 + seed)
+    drawn = model.sample(len(rows), condition=rows, key=key, steps=job.choices.steps)
+    drawn = np.asarray(drawn, float)
+    drawn = drawn if chart is None else chart.outside(drawn)
+    return drawn.reshape(len(asked), DRAWS, *matrices.shape[1:]), None
 
 
 def _table(report: dict[str, Any]) -> str:
@@ -174,11 +172,11 @@ EXPERIMENT = Experiment(
     NAMES,
     METHODS,
     budgets={
-        "quick": Budget(
+        "quick": Settings(
             1, Choices(Training(steps=2, batch=16, validate_every=2), Network(16, 1), steps=4)
         ),
-        "default": Budget(None, Choices(_training(40))),
-        "full": Budget(None, Choices(_training(1000))),
+        "default": Settings(None, Choices(_training(40))),
+        "full": Settings(None, Choices(_training(1000))),
     },
     once=_once,
     table=_table,
