@@ -4,11 +4,10 @@ The model is the score of the noised data for times from t_min to t1, learned by
 matching.  The probability flow dx/dt = -s carries the law of the noised data from time to time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -61,28 +60,19 @@ class Diffusion(AbstractFlowModel):
     def span(self, stop: Scalar) -> tuple[Scalar, Scalar]:
         return jnp.log(stop), jnp.log(jnp.asarray(self.t1, stop.dtype))
 
-    def generator(self, method: str) -> eqx.Module:
-        return _Generate(self.bare(), generate.STEPS[method])
-
-
-class _Generate(eqx.Module):
-    """One draw of a model; a value, so that it is compiled once."""
-
-    model: Diffusion
-    method: Callable[..., Any] = eqx.field(static=True)
-
-    def __call__(
-        self, times: Float[Array, " s"], key: Key, stop: Scalar, features: Float[Array, " c"]
+    def draw_one(
+        self,
+        method: str,
+        times: Float[Array, " s"],
+        key: Key,
+        stop: Scalar,
+        features: Float[Array, " c"],
     ) -> Point:
         key_start, key_run = jr.split(key)
-        x = self.model.prior.sample(key_start, features)
-
-        def score(t: Scalar, x: Point) -> Tangent:
-            return self.model.field(t, x, features)
-
+        x = self.prior.sample(key_start, features)
         times, stop = times.astype(x.dtype), stop.astype(x.dtype)
-        manifold = self.model.manifold
-        return generate.generate(score, manifold, self.method, times, stop, x, key_run)
+        score, step = lambda t, x: self.field(t, x, features), generate.STEPS[method]
+        return generate.generate(score, self.manifold, step, times, stop, x, key_run)
 
 
 @door("fit")
