@@ -271,9 +271,7 @@ def _neighbours(places: Float[np.ndarray, "n d"], number: int) -> Float[np.ndarr
     return KDTree(unique).query(places, number + 1)[0][:, -1]
 
 
-def _adaptive(
-    places: Float[np.ndarray, "n d"], sets: list[Bool[np.ndarray, " n"]]
-) -> Float[np.ndarray, "k n"]:
+def _adaptive(places, sets) -> Float[np.ndarray, "k n"]:
     """Bandwidths by the distance of neighbours in the same set."""
     found = np.empty((len(_NEIGHBOURS) * len(_FRACTIONS), len(places)))
     for inside in sets:

@@ -8,7 +8,7 @@ At tau a fraction 1 - tau of the way is left, and the network is told the time t
 which Brownian motion is as far from the data: it sees the same waves, damped in the same way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +48,12 @@ class Flow(AbstractFlowModel):
     def span(self, stop: Scalar) -> tuple[Scalar, Scalar]:
         return jnp.log(stop / self.t1) / 2, jnp.zeros((), stop.dtype)
 
-    def draw_one(
-        self,
-        method: str,
-        times: Float[Array, " s"],
-        key: Key,
-        stop: Scalar,
-        features: Float[Array, " c"],
-    ) -> Point:
+    def generator(self, method: str) -> Callable[..., Point]:
+        return self.bare()._draw_one
+
+    def _draw_one(self, times, key, stop, features):
+        """A draw of the prior that is moved down the times until the stop."""
+
         def velocity(left: Scalar, x: Point) -> Tangent:
             return self.field(self.t1 * left**2, x, features)
 

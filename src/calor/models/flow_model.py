@@ -10,6 +10,7 @@ and the prior, its weights found on validation data:
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
 import equinox as eqx
@@ -36,7 +37,7 @@ _POINTS = 1024
 
 
 class AbstractFlowModel(AbstractModel):
-    """A model along a flow; a new one supplies `velocity`, `span` and `draw_one`."""
+    """A model along a flow; a new one supplies `velocity`, `span` and `generator`."""
 
     manifold: AbstractManifold
     field: AbstractField
@@ -59,15 +60,11 @@ class AbstractFlowModel(AbstractModel):
         """The time tau at a stop, and the one at the prior."""
 
     @abstractmethod
-    def draw_one(
-        self,
-        method: str,
-        times: Float[Array, " s"],
-        key: Key,
-        stop: Scalar,
-        features: Float[Array, " c"],
-    ) -> Point:
-        """A draw of the prior that runs down the times to a stop, in one of the `methods`."""
+    def generator(self, method: str) -> Callable[..., Point]:
+        """One draw as a function of times, a key, a stop and features.
+
+        It is a method of a `bare` model, so that it is compiled once.
+        """
 
     def log_parts(
         self, x: Points, condition: Any, *, key: Key, tolerance: float, probes: int | None
@@ -128,8 +125,8 @@ class AbstractFlowModel(AbstractModel):
         stops = jnp.asarray([*self.stops, self.t1])[parts]
         times = jnp.geomspace(self.t1, self.stops[0], steps + 1)
         keys = jr.split(key, len(parts))
-        run, shared = self.bare().draw_one, (method, times)
-        return self.outside(in_batches(run, keys, stops, features, shared=shared))
+        drawn = in_batches(self.generator(method), keys, stops, features, shared=(times,))
+        return self.outside(drawn)
 
     def bare(self) -> Self:
         """The model without what only describes it: equal ones share their compiled functions."""
