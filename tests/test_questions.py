@@ -33,7 +33,6 @@ FOREIGN = {
     "cli/_own.py": {"_run", "_is_choice"},
     "core/checks.py": {"field_values"},
     "data/forms.py": {"as_array"},
-    "data/tables.py": {"_load"},
     "plots/_curves.py": {"histories"},  # a model, or its history alone
     "training/fixed.py": {"trainable"},
 }

@@ -91,6 +91,9 @@ def test_other_bad_files(tmp_path):
     with pytest.raises(tables.TableError, match="cannot be read"):
         tables.read_points(write(tmp_path, "no array", "points.npy"), SPHERE)
     np.save(tmp_path / "text.npy", np.array(["a", "b"]))
+    (tmp_path / "latin.csv").write_bytes("gr\xfcn\n".encode("latin-1"))
+    with pytest.raises(tables.TableError, match="not a text file in UTF-8"):
+        tables.read_condition(tmp_path / "latin.csv", labels=True)
     with pytest.raises(tables.TableError, match="not real numbers"):
         tables.read_points(tmp_path / "text.npy", SPHERE)
     np.save(tmp_path / "empty.npy", np.zeros((0, 3)))

@@ -54,7 +54,7 @@ class Condition(eqx.Module):
         return jnp.arcsinh((array - self.middle) / self.spread)
 
     def _one_hot(self, values: Any) -> Float[Array, "n c"]:
-        given = np.atleast_1d(_plain(values))
+        given = np.atleast_1d(plain(values))
         places = {label: place for place, label in enumerate(self.labels)}
         unknown = [value for value in given.ravel().tolist() if value not in places]
         if unknown or given.ndim != 1:
@@ -69,7 +69,7 @@ class Condition(eqx.Module):
 
 def learn_condition(values: Any) -> Condition:
     """The encoding of the conditions of training data: real numbers, or labels."""
-    given = _plain(values)
+    given = plain(values)
     if given.ndim == 0:
         raise ValueError(f"condition must have one row for each point, got {given!r}.")
     if given.dtype.kind in "iuUb":
@@ -92,7 +92,7 @@ def learn_condition(values: Any) -> Condition:
     return Condition(middle, spread, ())
 
 
-def _plain(values: Any) -> np.ndarray:
+def plain(values: Any) -> np.ndarray:
     """An array of numbers or of strings, from lists, data frames and their like."""
     array = np.asarray(values)
     if array.dtype == object:
@@ -101,7 +101,7 @@ def _plain(values: Any) -> np.ndarray:
 
 
 def _numbers(values: Any) -> Array:
-    array = _plain(values)
+    array = plain(values)
     if array.dtype.kind not in "fiub" or not np.all(np.isfinite(array)):
         raise ValueError(
             f"condition must be finite numbers or labels, got {array.dtype} with "

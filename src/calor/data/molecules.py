@@ -9,7 +9,6 @@ atoms are.  With RDKit: a molecule is valid if those bonds make one, by its larg
 if no other has the same SMILES; novel if no molecule of the training data has.
 """
 
-import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,12 +50,10 @@ class Molecule(NamedTuple):
 def _table():
     """Longest distances (3, 5, 5) in angstrom of single, double and triple bonds; zero if none."""
     limits = np.zeros((3, 5, 5))
-    for order, (lengths, margin) in enumerate(
-        zip((_SINGLE, _DOUBLE, _TRIPLE), _MARGINS, strict=True)
-    ):
+    for limit, lengths, margin in zip(limits, (_SINGLE, _DOUBLE, _TRIPLE), _MARGINS, strict=True):
         for (first, second), length in lengths.items():
             i, j = SYMBOLS.index(first), SYMBOLS.index(second)
-            limits[order, i, j] = limits[order, j, i] = (length + margin) / 100
+            limit[i, j] = limit[j, i] = (length + margin) / 100
     return limits
 
 
@@ -153,12 +150,9 @@ def measure(molecules: Sequence[Molecule], known: Collection[str] | None = None)
         "molecule_stability": float(np.mean([np.all(atoms) for atoms in stable])),
     }
     made = [rdkit_molecule(molecule) for molecule in molecules]
-    whole = [
-        part is not None and part.GetNumAtoms() == len(molecule.numbers)
-        for part, molecule in zip(made, molecules, strict=True)
-    ]
-    chemistry = _chemistry()
-    valid = [chemistry.MolToSmiles(part) for part in made if part is not None]
+    sizes = [0 if part is None else part.GetNumAtoms() for part in made]
+    whole = [size == len(each.numbers) for size, each in zip(sizes, molecules, strict=True)]
+    valid = [_chemistry().MolToSmiles(part) for part in made if part is not None]
     unique = set(valid)
     report["connected"] = float(np.mean(whole))
     report["validity"] = len(valid) / len(molecules)
@@ -242,10 +236,15 @@ def write(path: str | Path, molecules: Sequence[Molecule]) -> None:
             file.write(block(molecule, f"molecule {number} by calor").encode())
 
 
+def _atoms(molecule):
+    """The symbol and the place of each atom."""
+    symbols = np.array(SYMBOLS)[_kinds(molecule.numbers)]
+    return zip(symbols, molecule.places.tolist(), strict=True)
+
+
 def _xyz_block(molecule, title):
     rows = [str(len(molecule.numbers)), title]
-    symbols = np.array(SYMBOLS)[_kinds(molecule.numbers)]
-    for symbol, (x, y, z) in zip(symbols, molecule.places.tolist(), strict=True):
+    for symbol, (x, y, z) in _atoms(molecule):
         rows.append(f"{symbol:2s} {x:12.6f} {y:12.6f} {z:12.6f}")
     return "\n".join(rows) + "\n"
 
@@ -260,8 +259,7 @@ def _sdf_block(molecule, title):
         "",
         f"{len(molecule.numbers):3d}{len(pairs):3d}  0  0  0  0  0  0  0  0999 V2000",
     ]
-    symbols = np.array(SYMBOLS)[_kinds(molecule.numbers)]
-    for symbol, (x, y, z) in zip(symbols, molecule.places.tolist(), strict=True):
+    for symbol, (x, y, z) in _atoms(molecule):
         rows.append(f"{x:10.4f}{y:10.4f}{z:10.4f} {symbol:3s} 0  0  0  0  0  0  0  0  0  0  0  0")
     rows += [f"{i + 1:3d}{j + 1:3d}{orders[i, j]:3d}  0  0  0  0" for i, j in pairs.tolist()]
     return "\n".join([*rows, "M  END", "$$$$"]) + "\n"
@@ -270,7 +268,7 @@ def _sdf_block(molecule, title):
 def read_xyz(path: str | Path) -> list[Molecule]:
     """Molecules of an .xyz file, one after the other."""
     path = Path(path)
-    if not os.path.isfile(path):
+    if not path.is_file():
         raise MoleculeError(f"there is no file {path}")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     found, at = [], 0

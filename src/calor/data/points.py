@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..core.types import Point, Points
+from ..core.types import Points
 from ..manifolds import AbstractManifold
 from ..manifolds.base import TOLERANCE
 from .forms import BadRow, as_array
@@ -58,7 +58,7 @@ def moved(
     with jax.enable_x64(True):
         inside = jnp.asarray(points)
         if centre is not None:
-            inside = _centred(manifold, inside, jnp.asarray(centre))
+            inside = _each(eqx.Partial(manifold.to_origin, centre=jnp.asarray(centre)), inside)
         places, points = np.asarray(embedded(manifold, inside)), np.asarray(inside)
     rounded = jnp.asarray(points, jnp.result_type(float))
     off = np.linalg.norm(np.asarray(embedded(manifold, rounded)) - places, axis=1)
@@ -80,8 +80,9 @@ def uncentred(
         return points
     with jax.enable_x64(True):
         inside = jnp.asarray(np.asarray(points, np.float64))
-        found = np.asarray(_uncentred(manifold, inside, jnp.asarray(centre)))
-    return _projected(manifold, jnp.asarray(found, points.dtype))
+        out = eqx.Partial(manifold.from_origin, centre=jnp.asarray(centre))
+        found = np.asarray(_each(out, inside))
+    return _each(manifold.project_at, jnp.asarray(found, points.dtype))
 
 
 def _rows(manifold: AbstractManifold, data: Any, name: str, at_least: int) -> np.ndarray:
@@ -104,11 +105,8 @@ def _rows(manifold: AbstractManifold, data: Any, name: str, at_least: int) -> np
     if array.shape == manifold.shape:
         array = array[None]
     if array.ndim != 1 + len(manifold.shape) or array.shape[1:] != manifold.shape:
-        expected = ("n", *manifold.shape)
-        raise ValueError(
-            f"{name} must have shape ({', '.join(map(str, expected))}) for {manifold}, "
-            f"got {array.shape}."
-        )
+        expected = ", ".join(map(str, ("n", *manifold.shape)))
+        raise ValueError(f"{name} must have shape ({expected}) for {manifold}, got {array.shape}.")
     if len(array) < at_least:
         raise ValueError(f"{name} must have at least {at_least} rows, got {len(array)}.")
     bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
@@ -125,7 +123,7 @@ def _rows(manifold: AbstractManifold, data: Any, name: str, at_least: int) -> np
 
 def _on_manifold(manifold: AbstractManifold, points: Array, name: str) -> Array:
     """The nearest points of the manifold; an error names the first that is not near."""
-    offsets = np.asarray(_offsets(manifold, points))
+    offsets = np.asarray(_each(manifold.offset_at, points))
     if not np.all(offsets <= TOLERANCE):
         row = int(np.argmax(~(offsets <= TOLERANCE)))
         reason = f"not a point of {manifold}, {offsets[row]:.3g} away from it"
@@ -134,34 +132,15 @@ def _on_manifold(manifold: AbstractManifold, points: Array, name: str) -> Array:
         except ValueError as error:
             raise BadRow(row, reason, str(error)) from error
         raise BadRow(row, reason, f"{name}[{row}] is not on {manifold}.")
-    return _projected(manifold, points)
+    return _each(manifold.project_at, points)
 
 
-@eqx.filter_jit
-def _offsets(manifold: AbstractManifold, points: Float[Array, "n ..."]) -> Float[Array, " n"]:
-    return jax.vmap(manifold.offset_at)(points)
-
-
-@eqx.filter_jit
-def _projected(manifold: AbstractManifold, points: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-    return jax.vmap(manifold.project_at)(points)
-
-
-@eqx.filter_jit
 def embedded(manifold: AbstractManifold, points: Float[Array, "n ..."]) -> Float[Array, "n d"]:
     """The places of points in flat space."""
-    return jax.vmap(manifold.embedding)(points)
+    return _each(manifold.embedding, points)
 
 
 @eqx.filter_jit
-def _centred(
-    manifold: AbstractManifold, points: Float[Array, "n ..."], centre: Point
-) -> Float[Array, "n ..."]:
-    return jax.vmap(lambda x: manifold.to_origin(x, centre))(points)
-
-
-@eqx.filter_jit
-def _uncentred(
-    manifold: AbstractManifold, points: Float[Array, "n ..."], centre: Point
-) -> Float[Array, "n ..."]:
-    return jax.vmap(lambda x: manifold.from_origin(x, centre))(points)
+def _each(function, points):
+    """A function of every point; a method of a manifold is compiled once for equal manifolds."""
+    return jax.vmap(function)(points)

@@ -14,7 +14,7 @@ from ..core.doors import warn
 from ..core.types import Key
 from ..manifolds import AbstractManifold
 from ..manifolds.means import frechet_mean
-from .conditions import Condition, learn_condition
+from .conditions import Condition, learn_condition, plain
 from .points import checked_points, doubled_points, moved
 
 
@@ -91,10 +91,9 @@ def prepare(
     check: Any = doubled_points if moves else checked_points
     points = check(manifold, given.points, "data", at_least=2)
     encoder = None if given.condition is None else learn_condition(given.condition)
-    if given.condition is not None and len(np.asarray(given.condition)) != len(points):
-        raise ValueError(
-            f"got {len(np.asarray(given.condition))} conditions for {len(points)} points."
-        )
+    if encoder is not None and len(plain(given.condition)) != len(points):
+        count = len(plain(given.condition))
+        raise ValueError(f"got {count} conditions for {len(points)} points.")
     whole = Prepared(
         points=points,
         features=_encoded(encoder, given.condition, len(points)),
@@ -106,7 +105,8 @@ def prepare(
     if isinstance(given.validation, int | float | np.number):
         prepared = _put_aside(whole, float(given.validation), given.groups, key)
     else:
-        held_out, condition = _by_itself(given.validation)
+        is_pair = isinstance(given.validation, tuple) and len(given.validation) == 2
+        held_out, condition = given.validation if is_pair else (given.validation, None)
         held_out = check(manifold, held_out, "validation")
         if encoder is not None and condition is None:
             raise ValueError("with conditions, validation must be a pair (points, conditions).")
@@ -119,23 +119,22 @@ def _encoded(encoder: Condition | None, condition: Any, count: int) -> Float[Arr
     return jnp.zeros((count, 0)) if encoder is None else encoder(condition, count)
 
 
-def _by_itself(validation: Any) -> tuple[Any, Any]:
-    """Points and conditions that were given for validation."""
-    if isinstance(validation, tuple) and len(validation) == 2:
-        return validation
-    return validation, None
-
-
 def _put_aside(whole: Prepared, fraction: float, names: Any, key: Key) -> Prepared:
     """The data with a fraction of them taken as the validation part."""
     if not 0 < fraction < 1:
         raise ValueError(
             f"validation must be a fraction between 0 and 1, or points, got {fraction!r}."
         )
-    if whole.groups is None:
+    groups = whole.groups
+    if groups is None:
         first, second = split(key, len(whole.points), fraction)
+    elif np.max(groups) == 0:
+        raise ValueError(
+            f"all points are of one group, {np.ravel(names)[0]}; at least two are needed "
+            "to put one aside. Leave groups out, or give validation points of their own."
+        )
     else:
-        first, second = split_groups(key, _several(whole.groups, names), fraction)
+        first, second = split_groups(key, groups, fraction)
     features, held = whole.features[first], whole.features[second]
     _check_labels(whole.encoder, features, held)
     return Prepared(
@@ -144,8 +143,8 @@ def _put_aside(whole: Prepared, fraction: float, names: Any, key: Key) -> Prepar
         held_out=whole.points[second],
         held_features=held,
         encoder=whole.encoder,
-        groups=None if whole.groups is None else whole.groups[first],
-        held_groups=None if whole.groups is None else whole.groups[second],
+        groups=None if groups is None else groups[first],
+        held_groups=None if groups is None else groups[second],
         held_out_is_ours=True,
     )
 
@@ -153,9 +152,7 @@ def _put_aside(whole: Prepared, fraction: float, names: Any, key: Key) -> Prepar
 def _numbered(groups: Any, count: int) -> Int[np.ndarray, " n"]:
     """Groups as numbers from zero."""
     try:
-        values = np.asarray(groups)
-        if values.dtype == object:
-            values = np.asarray(values.tolist())
+        values = plain(groups)
     except ValueError as error:
         raise ValueError(f"groups must be one name for each point: {error}") from error
     if values.ndim != 1 or len(values) != count or values.dtype.kind not in "iufbUS":
@@ -168,19 +165,7 @@ def _numbered(groups: Any, count: int) -> Int[np.ndarray, " n"]:
     return np.unique(values, return_inverse=True)[1]
 
 
-def _several(numbers: Int[np.ndarray, " n"], names: Any) -> Int[np.ndarray, " n"]:
-    """The numbers of groups, if there is one to put aside and one to learn from."""
-    if np.max(numbers) == 0:
-        raise ValueError(
-            f"all points are of one group, {np.ravel(names)[0]}; at least two are needed "
-            "to put one aside. Leave groups out, or give validation points of their own."
-        )
-    return numbers
-
-
-def _check_labels(
-    encoder: Condition | None, features: Float[Array, "n c"], held: Float[Array, "m c"]
-) -> None:
+def _check_labels(encoder, features, held):
     """Warn of labels that were put aside altogether."""
     if encoder is None or not encoder.labels:
         return

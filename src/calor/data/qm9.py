@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
+from ..core.bar import bar
 from ..store.atomic import replacing
 from ..store.folders import folder
 from .datasets import DataError, data_folder
@@ -94,11 +94,7 @@ def _read(geometry: Path, properties: Path) -> QM9:
     except (OSError, KeyError, ValueError) as error:
         raise DataError(f"{geometry} cannot be read ({error}); it may be damaged") from error
     ends = np.concatenate([[0], np.cumsum(counts)])
-    if (
-        ends[-1] != len(places)
-        or len(numbers) != len(places)
-        or not np.isin(numbers, NUMBERS).all()
-    ):
+    if not ends[-1] == len(numbers) == len(places) or not np.isin(numbers, NUMBERS).all():
         raise DataError(f"{geometry} is damaged: its atoms do not add up")
     return QM9(places, numbers, ends, part, table)
 
@@ -122,10 +118,7 @@ def _keep(path: Path, progress: bool | None) -> None:
     tables = Path(spec.origin).parent / "data"
     places, numbers, counts, properties = [], [], [], []
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    bar = tqdm(
-        total=130_831, desc="reading QM9", disable=None if progress is None else not progress
-    )
-    with bar:
+    with bar(130_831, "reading QM9", unit="molecule", progress=progress) as shown:
         for number in (1, 2, 3):
             file = tables / f"qm9_part{number}.csv"
             if not file.is_file():
@@ -138,7 +131,7 @@ def _keep(path: Path, progress: bool | None) -> None:
                     places.append(np.array(text.split(","), float).reshape(-1, 3))
                     counts.append(len(symbols))
                     properties.append([float(row[column]) for column in _COLUMNS])
-                    bar.update()
+                    shown.update()
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer,

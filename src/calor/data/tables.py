@@ -40,7 +40,7 @@ def read_points(
     """
     points, name_row = read_rows(path, manifold, euler=euler, degrees=degrees, array=array)
     with naming(name_row):
-        return np.asarray(doubled_points(manifold, points, str(path)))
+        return doubled_points(manifold, points, str(path))
 
 
 def read_rows(
@@ -85,7 +85,7 @@ def read_condition(
             row = int(np.argmax(wrong))
             raise TableError(f"{path}, row {row}: a label must be a whole number, got {found[row]}")
         return found.astype(int)
-    lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    lines = [line.strip() for line in _text(path).splitlines()]
     found = [line for line in lines if line and not line.startswith("#")]
     if any("," in line for line in found):
         raise TableError(f"{path} must have one column of labels")
@@ -153,19 +153,19 @@ def _load(path, array, shape=None):
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.lib.npyio.NpzFile):
-            names = list(loaded)
-            fitting = [name for name in names if loaded[name].shape[1:] == shape]
-            if array is None and 1 in (len(names), len(fitting)):
-                array = (fitting if len(fitting) == 1 else names)[0]
-            if array not in names:
-                known = ", ".join(names) or "none"
-                asked = "name one with --array" if array is None else f"there is no {array!r}"
-                raise TableError(f"{path} has the arrays {known}; {asked}")
-            loaded = loaded[array]
+            with loaded:
+                loaded = dict(loaded)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, TableError):
-            raise
         raise TableError(f"{path} cannot be read ({error}); it may be damaged") from error
+    if isinstance(loaded, dict):
+        fitting = [name for name, values in loaded.items() if values.shape[1:] == shape]
+        if array is None and 1 in (len(loaded), len(fitting)):
+            array = (fitting if len(fitting) == 1 else list(loaded))[0]
+        if array is None or array not in loaded:
+            known = ", ".join(loaded) or "none"
+            asked = "name one with --array" if array is None else f"there is no {array!r}"
+            raise TableError(f"{path} has the arrays {known}; {asked}")
+        loaded = loaded[array]
     if loaded.ndim == 0 or len(loaded) == 0:
         raise TableError(f"{path} is empty")
     return loaded
@@ -176,12 +176,8 @@ def _read_csv(path, found):
 
     A header with names that the form knows picks those columns.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise TableError(f"{path} is not a text file in UTF-8: {error.reason}") from error
     lines, rows, columns, header = [], [], [], []
-    reader = csv.reader(io.StringIO(text))
+    reader = csv.reader(io.StringIO(_text(path)))
     for cells in reader:
         number = reader.line_num
         cells = [cell.strip() for cell in cells]
@@ -204,6 +200,13 @@ def _read_csv(path, found):
     if not rows:
         raise TableError(f"{path} has no rows of numbers")
     return np.array(rows), lambda row: f"{path}, line {lines[row]}"
+
+
+def _text(path):
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TableError(f"{path} is not a text file in UTF-8: {error.reason}") from error
 
 
 def _is_number(cell):

@@ -17,6 +17,7 @@ as in Karras et al. (2022):
 
 import dataclasses
 import math
+from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
@@ -29,7 +30,6 @@ from jaxtyping import Array, Float
 from ..core.checks import positive_integer
 from ..core.numerics import safe_sqrt
 from ..core.types import Key, Point, Scalar, Tangent
-from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold, PointCloud
 from ..store.stored import stored
 from ..training.dense import Dense, dense
@@ -37,9 +37,8 @@ from ..training.fixed import Fixed
 from ..training.rows import product
 from .families import FAMILIES, Family
 from .fields import AbstractField
-from .network import AbstractNetwork, Task
+from .network import AbstractNetwork, Task, time_waves
 from .prior import AbstractPrior
-from .times import Scales
 
 # Messages are summed and divided by this.
 _SHARE = 10.0
@@ -98,18 +97,15 @@ def _affine(layer: Dense, x: Float[Array, "... i"]) -> Float[Array, "... o"]:
 
 def _layer(key: Key, width: int) -> Layer:
     keys = jr.split(key, 8)
-    inner = dense(keys[2], 2, width, 0.1)
-    out = [dense(k, width, 1, 0.0) for k in keys[4:6]]
-    second = dense(keys[7], width, width, 0.0)
     return Layer(
-        dense(keys[0], width, width, 0.1),
-        Dense(dense(keys[1], width, width).weight, jnp.zeros(width)),
-        Dense(inner.weight, jnp.zeros(width)),
-        dense(keys[3], width, width, 0.1),
-        out[0],
-        dense(keys[6], 2 * width, width, 0.1),
-        Dense(0.3 * second.weight, second.bias),
-        Dense(0.3 * out[1].weight, jnp.zeros(1)),
+        own=dense(keys[0], width, width, 0.1),
+        other=dense(keys[1], width, width, 0.0),
+        lengths=dense(keys[2], 2, width, 0.0),
+        message=dense(keys[3], width, width, 0.1),
+        attention=dense(keys[4], width, 1, 0.0),
+        first=dense(keys[6], 2 * width, width, 0.1),
+        second=dense(keys[7], width, width, 0.0, scale=0.3),
+        pull=dense(keys[5], width, 1, 0.0, scale=0.3),
     )
 
 
@@ -136,13 +132,8 @@ class EquivariantNetwork(eqx.Module):
     ) -> Float[Array, "n k"]:
         """The vectors, for points x with their middle taken off, scaled to order one."""
         places, features = x[:, : self.space], x[:, self.space :]
-        begin, end = self.log_times
-        inside = 2 * (jnp.log(t) - begin) / (end - begin) - 1
-        turns = jnp.pi / 2 * inside * jnp.arange(1, 5)
-        count = jnp.sum(present) / 10
-        shared = jnp.concatenate(
-            [inside[None], jnp.cos(turns), jnp.sin(turns), count[None], condition]
-        ).astype(x.dtype)
+        waves, count = time_waves(t, self.log_times, 4), jnp.sum(present) / 10
+        shared = jnp.concatenate([waves, count[None], condition]).astype(x.dtype)
         radius = jnp.log1p(jnp.sum(places**2, axis=-1, keepdims=True))
         shared = jnp.broadcast_to(shared, (len(x), len(shared)))
         hidden = self.start(jnp.concatenate([features, radius, shared], axis=-1))
@@ -192,7 +183,7 @@ class CloudNetwork(AbstractNetwork):
         middle, spread = cloud_moments(manifold, task.points, space)
         keys = jr.split(key, self.depth + 2)
         inputs = manifold.features - space + 11 + task.features
-        out = dense(keys[1], self.width, 1 + manifold.features - space, 0.0)
+        outputs = 1 + manifold.features - space
         return EquivariantNetwork(
             Fixed(middle),
             Fixed(spread),
@@ -200,7 +191,7 @@ class CloudNetwork(AbstractNetwork):
             (math.log(task.scales.t_min), math.log(task.scales.t1)),
             dense(keys[0], inputs, self.width, 0.1),
             tuple(_layer(k, self.width) for k in keys[2:]),
-            Dense(0.1 * out.weight, out.bias),
+            dense(keys[1], self.width, outputs, 0.0, scale=0.1),
         )
 
 
@@ -220,49 +211,42 @@ def cloud_moments(
     return jnp.asarray(middle, clouds.dtype), jnp.asarray(spread, clouds.dtype)
 
 
-def _seen(
-    field: "CloudScore | CloudVelocity", t: Scalar, x: Point, condition: Float[Array, " c"]
-) -> tuple[Array, Array, Array, Array]:
-    """Places as the network sees them, what it returns, and the variances c^2 + 2t, c^2."""
-    manifold, network = field.manifold, field.network
-    inside = manifold.places(x) - network.middle.value
-    known = network.spread.value**2
-    total = known + 2 * t
-    present = manifold.present(x)
-    scaled = inside / jnp.sqrt(total) * present[:, None]
-    return inside, network(scaled, present, t, condition), total, known
+class AbstractCloudField(AbstractField):
+    """A field of clouds; a new one supplies `_values`."""
 
+    manifold: PointCloud
+    network: EquivariantNetwork  # pyright: ignore
+    guess: None = None
 
-def _vector(manifold: PointCloud, x: Point, values: Float[Array, "n k"]) -> Tangent:
-    return manifold.tangent_at(x, manifold.with_presence(values, manifold.present(x)))
+    @abstractmethod
+    def _values(self, t, inside, output, known) -> Float[Array, "n k"]:
+        """The vector of each point, from its place, what the network returns, and c^2."""
+
+    def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
+        manifold, network, present = self.manifold, self.network, self.manifold.present(x)
+        inside = manifold.places(x) - network.middle.value
+        known = network.spread.value**2
+        scaled = inside / jnp.sqrt(known + 2 * t) * present[:, None]
+        values = self._values(t, inside, network(scaled, present, t, condition), known)
+        return manifold.tangent_at(x, manifold.with_presence(values, present))
 
 
 @stored("CloudScore")
-class CloudScore(AbstractField):
+class CloudScore(AbstractCloudField):
     """The score of noised clouds."""
 
-    manifold: PointCloud
-    network: EquivariantNetwork  # pyright: ignore
-    guess: None = None
-
-    def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
-        inside, output, total, known = _seen(self, t, x, condition)
-        scale = jnp.sqrt(known / (2 * t * total))
-        return _vector(self.manifold, x, scale * output - inside / total)
+    def _values(self, t, inside, output, known):
+        total = known + 2 * t
+        return jnp.sqrt(known / (2 * t * total)) * output - inside / total
 
 
 @stored("CloudVelocity")
-class CloudVelocity(AbstractField):
+class CloudVelocity(AbstractCloudField):
     """The velocity of a flow of clouds, of the size of the distance to the prior."""
 
-    manifold: PointCloud
-    network: EquivariantNetwork  # pyright: ignore
-    guess: None = None
-
-    def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
-        _, output, _, known = _seen(self, t, x, condition)
-        last = jnp.exp(jnp.asarray(self.network.log_times[1], x.dtype))
-        return _vector(self.manifold, x, jnp.sqrt(known + 2 * last) * output)
+    def _values(self, t, inside, output, known):
+        last = jnp.exp(jnp.asarray(self.network.log_times[1], output.dtype))
+        return jnp.sqrt(known + 2 * last) * output
 
 
 @stored("CloudPrior")
@@ -311,9 +295,7 @@ def cloud_prior(manifold: PointCloud, clouds: Float[Array, "m n ..."], t1: float
     """The prior of data that are noised until t1."""
     middle, spread = cloud_moments(manifold, clouds, max(manifold.centred, 1))
     counts = np.asarray(jax.vmap(manifold.count)(clouds)).astype(int)
-    numbers = np.bincount(
-        counts - manifold.smallest, minlength=manifold.size - manifold.smallest + 1
-    )
+    numbers = np.bincount(counts, minlength=manifold.size + 1)[manifold.smallest :]
     with np.errstate(divide="ignore"):
         log_counts = np.maximum(np.log(numbers / numbers.sum()), -1e9)
     variance = spread**2 + 2 * t1
@@ -333,17 +315,11 @@ def point_scale(manifold: PointCloud, clouds: Float[Array, "m n ..."]) -> float:
     return float(np.sqrt(np.median(squared[present > 0])))
 
 
-def _prior(
-    kernel: AbstractHeatKernel,
-    clouds: Float[Array, "m n ..."],
-    scales: Scales,
-    centres: int,
-    key: Key,
-) -> CloudPrior:
-    return cloud_prior(kernel.manifold, clouds, scales.t1)  # pyright: ignore
+def _prior(kernel, clouds, scales, centres, key):
+    return cloud_prior(kernel.manifold, clouds, scales.t1)
 
 
-def _finest(manifold: PointCloud, clouds: Float[Array, "m n ..."]) -> float:
+def _finest(manifold, clouds):
     return (_FINEST * point_scale(manifold, clouds)) ** 2 / 2
 
 

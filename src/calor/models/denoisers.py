@@ -28,17 +28,12 @@ from ..manifolds import SPD, AbstractManifold
 from ..manifolds._matrices import eigh
 from ..store.stored import stored
 from ..training.dense import Dense, dense
-from .fields import AbstractField, guessed
+from .fields import AbstractField, guessed, toward
 from .guesses.base import AbstractGuess
-from .network import AbstractNetwork, FieldNetwork, Task
+from .network import AbstractNetwork, FieldNetwork, Task, time_waves
 
 _FLOOR = 1e-4
 """No eigenvalue is lower after a layer ReEig."""
-
-
-def _toward(manifold: SPD, t: Scalar, x: Point, y: Point) -> Tangent:
-    length = jnp.sqrt(2 * t)
-    return manifold.log_at(x, y) / (length * (1 + length))
 
 
 def _needs_spd(manifold: AbstractManifold) -> None:
@@ -68,7 +63,7 @@ class TriangularScore(AbstractField):
         entries = self.network((x - jnp.eye(len(x), dtype=x.dtype))[i, j], t, condition)
         upper = jnp.eye(len(x), dtype=x.dtype).at[i, j].add(entries)
         made = upper.T @ upper + _FLOOR * jnp.eye(len(x), dtype=x.dtype)
-        return _toward(self.manifold, t, x, made)
+        return toward(self.manifold, t, x, made)
 
 
 @jax.custom_jvp
@@ -108,10 +103,7 @@ class SPDNet(eqx.Module):
         self, x: Float[Array, "n n"], t: Scalar, condition: Float[Array, " c"]
     ) -> Float[Array, "n n"]:
         """The matrix that is named."""
-        start, end = self.log_times
-        inside = 2 * (jnp.log(t) - start) / (end - start) - 1
-        waves = jnp.pi / 2 * inside * jnp.arange(1, 5)
-        features = jnp.concatenate([inside[None], jnp.cos(waves), jnp.sin(waves), condition])
+        features = jnp.concatenate([time_waves(t, self.log_times, 4), condition])
         turns = self.turns(jax.nn.silu(self.hidden(features.astype(x.dtype))))
         half, first = len(self.maps) // 2, len(x) ** 2
         size = math.isqrt(len(turns) - first)
@@ -143,11 +135,10 @@ def spd_net(
         jnp.eye(after, before) + 0.05 * jr.normal(k, (after, before))
         for k, (before, after) in zip(jr.split(key_maps, 9), pairwise(sizes), strict=True)
     ]
-    turns = dense(key_turns, 64, n * n + small * small, spread=0.0)
     return SPDNet(
         tuple(maps),
         dense(key_hidden, 9 + conditions, 64, spread=0.1),
-        Dense(0.05 * turns.weight, turns.bias),
+        dense(key_turns, 64, n * n + small * small, spread=0.0, scale=0.05),
         (math.log(times[0]), math.log(times[1])),
     )
 
@@ -184,4 +175,4 @@ class SPDNetScore(AbstractField):
         return SPDNetwork(chosen.has_gaussian())
 
     def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
-        return _toward(self.manifold, t, x, self.network(x, t, condition))
+        return toward(self.manifold, t, x, self.network(x, t, condition))

@@ -32,7 +32,7 @@ from scipy.spatial import KDTree
 from .. import __version__
 from ..core.checks import key_numbers, random_key
 from ..core.doors import door
-from ..core.types import Key, Point, Points, Scalar
+from ..core.types import Key, Points, Scalar
 from ..data.conditions import Condition
 from ..data.prepare import Given, Prepared, prepare
 from ..heat.kernel import AbstractHeatKernel
@@ -92,11 +92,8 @@ class KernelDensity(AbstractModel):
     ) -> Float[Array, "m k"]:
         """The same of points that were checked."""
         size = max(1, min(256, 2_000_000 // len(self.points)))  # pairs in memory at a time
-        run, around = _Mean(self.kernel), (self.points, self.rows, self.width)
-        columns = [
-            in_batches(run, x, features, shared=(*around, times), size=size)
-            for times in self.bandwidths
-        ]
+        run = self._bare()._log_mean
+        columns = [in_batches(run, x, features, shared=(t,), size=size) for t in self.bandwidths]
         columns.append(in_batches(self.broad.log_prob, x, features))
         return jnp.stack(columns, axis=1)
 
@@ -104,66 +101,35 @@ class KernelDensity(AbstractModel):
         self, parts: Int[Array, " n"], condition: Any, *, key: Key, steps: int, method: str
     ) -> Float[Array, "n ..."]:
         """Each point is noise around a data point, or a draw of the broad part."""
-        features = self.features(condition, len(parts))
-        return in_batches(
-            _Draw(self.kernel, self.broad),
-            parts,
-            features,
-            jr.split(key, len(parts)),
-            shared=(self.points, self.rows, self.width, self.bandwidths),
-        )
+        features, keys = self.features(condition, len(parts)), jr.split(key, len(parts))
+        return in_batches(self._bare()._draw, parts, features, keys)
+
+    def _bare(self) -> "KernelDensity":
+        """Without what only describes it: equal ones share their compiled functions."""
+        return dataclasses.replace(self, weights=(), condition=None, record="")
+
+    def _log_mean(self, times, x, features):
+        """The log of the mean of kernels around all points, at one place."""
+        values = jax.vmap(lambda t, x0: self.kernel.log_prob_at(t, x, x0))(times, self.points)
+        return logsumexp(values + self._log_shares(features))
+
+    def _draw(self, part, features, key):
+        """A draw from one part."""
+        key_point, key_near, key_far = jr.split(key, 3)
+        chosen = jr.categorical(key_point, self._log_shares(features))
+        is_broad = part == len(self.bandwidths)
+        t = self.bandwidths[jnp.where(is_broad, 0, part), chosen]
+        near = self.kernel.draw(t, self.points[chosen], key_near)
+        return jnp.where(is_broad, self.broad.sample(key_far, features), near)
+
+    def _log_shares(self, features):
+        """log a_i(c) of every point."""
+        squares = jnp.sum((self.rows - features) ** 2, axis=1)
+        return jax.nn.log_softmax(-squares / (2 * self.width**2))
 
     def __str__(self) -> str:
         kinds, count = self.bandwidths.shape
         return f"KernelDensity({self.kernel}, {count} points, {kinds} bandwidths)"
-
-
-def _log_shares(
-    rows: Float[Array, "n c"], width: Scalar, features: Float[Array, " c"]
-) -> Float[Array, " n"]:
-    """log a_i(c) of every point."""
-    squares = jnp.sum((rows - features) ** 2, axis=1)
-    return jax.nn.log_softmax(-squares / (2 * width**2))
-
-
-class _Draw(eqx.Module):
-    kernel: AbstractHeatKernel
-    broad: AbstractPrior
-
-    def __call__(
-        self,
-        points: Float[Array, "n ..."],
-        rows: Float[Array, "n c"],
-        width: Scalar,
-        bandwidths: Float[Array, "k n"],
-        part: Scalar,
-        features: Float[Array, " c"],
-        key: Key,
-    ) -> Point:
-        key_point, key_near, key_far = jr.split(key, 3)
-        chosen = jr.categorical(key_point, _log_shares(rows, width, features))
-        is_broad = part == len(bandwidths)
-        t = bandwidths[jnp.where(is_broad, 0, part), chosen]
-        near = self.kernel.draw(t, points[chosen], key_near)
-        return jnp.where(is_broad, self.broad.sample(key_far, features), near)
-
-
-class _Mean(eqx.Module):
-    """The log of the mean of kernels around all points, at one place; compiled once."""
-
-    kernel: AbstractHeatKernel
-
-    def __call__(
-        self,
-        points: Float[Array, "n ..."],
-        rows: Float[Array, "n c"],
-        width: Scalar,
-        times: Float[Array, " n"],
-        x: Point,
-        features: Float[Array, " c"],
-    ) -> Scalar:
-        values = jax.vmap(lambda t, x0: self.kernel.log_prob_at(t, x, x0))(times, points)
-        return logsumexp(values + _log_shares(rows, width, features))
 
 
 @door("fit_density")
@@ -214,65 +180,53 @@ def fit_density(
         width=jnp.asarray(_APART, prepared.features.dtype),
         record=json.dumps(record),
     )
-    find = _mixed if adaptive else _single
-    return find(start, prepared, places, t_min, key)
+    held, widths = (prepared.held_out, prepared.held_features), _widths(prepared)
+    if adaptive:
+        times = np.maximum(_adaptive(places, _labels(prepared)), t_min or _SMALLEST)
+        return _mixed(start, times, widths, held)
+    few = jr.permutation(key, len(prepared.held_out))[:_POINTS]
+    return _single(start, _candidates(places, t_min), widths, [part[few] for part in held])
 
 
-def _broad(
-    kernel: AbstractHeatKernel, points: Float[Array, "n ..."], places: Float[np.ndarray, "n d"]
-) -> AbstractPrior:
+def _broad(kernel, points, places) -> AbstractPrior:
     """What is left for points that are far from all others."""
     manifold = kernel.manifold
     if manifold.is_compact():
         return Uniform(manifold)
-    variance = float(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1)) / manifold.dim)
+    variance = _square_spread(places) / manifold.dim
     return KernelPrior(kernel, variance, frechet_mean(manifold, points)[None])
 
 
-def _mixed(
-    start: KernelDensity,
-    prepared: Prepared,
-    places: Float[np.ndarray, "n d"],
-    t_min: float | None,
-    key: Key,
-) -> KernelDensity:
-    """Bandwidths that adapt, with their weights."""
-    times = np.maximum(_adaptive(places, _labels(prepared)), t_min or _SMALLEST)
-    held = prepared.held_out, prepared.held_features
-    many = eqx.tree_at(lambda d: d.bandwidths, start, jnp.asarray(times, start.points.dtype))
+def _square_spread(places: Float[np.ndarray, "n d"]) -> float:
+    """The mean square distance from the mean."""
+    return float(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1)))
+
+
+def _mixed(start, times, widths, held) -> KernelDensity:
+    """Several bandwidths for each point, with their weights, and one width."""
+    start = _with(start, bandwidths=times)
     found = _best(
-        [_of_width(many, width) for width in _widths(prepared)],
+        [_with(start, width=width) for width in widths],
         lambda density: float(np.mean(mixture_value(density.parts_of(*held)))),
     )
     weights = tuple(mixture_weights(found.parts_of(*held)).tolist())
     return dataclasses.replace(found, weights=weights)
 
 
-def _single(
-    start: KernelDensity,
-    prepared: Prepared,
-    places: Float[np.ndarray, "n d"],
-    t_min: float | None,
-    key: Key,
-) -> KernelDensity:
+def _single(start, times, widths, held) -> KernelDensity:
     """One bandwidth, and one width, each of the largest likelihood given the other."""
-    few = jr.permutation(key, len(prepared.held_out))[:_POINTS]
-    held = prepared.held_out[few], prepared.held_features[few]
     broad = jnp.log(jnp.asarray(start.weights, start.points.dtype))
 
     def value(density: KernelDensity) -> float:
         return float(jnp.mean(logsumexp(density.parts_of(*held) + broad, axis=1)))
 
-    def of_time(density: KernelDensity, t: float) -> KernelDensity:
-        times = jnp.full((1, len(places)), t, density.points.dtype)
-        return eqx.tree_at(lambda d: d.bandwidths, density, times)
+    def of_best_time(density: KernelDensity) -> KernelDensity:
+        rows = [np.full((1, len(density.points)), t) for t in times]
+        return _best([_with(density, bandwidths=row) for row in rows], value)
 
-    candidates, widths = _candidates(places, t_min), _widths(prepared)
-    found = _of_width(start, widths[len(widths) // 2])
-    found = _best([of_time(found, t) for t in candidates], value)
+    found = of_best_time(_with(start, width=widths[len(widths) // 2]))
     if len(widths) > 1:
-        found = _best([_of_width(found, width) for width in widths], value)
-        found = _best([of_time(found, t) for t in candidates], value)
+        found = of_best_time(_best([_with(found, width=width) for width in widths], value))
     return found
 
 
@@ -281,8 +235,10 @@ def _best(densities: list[KernelDensity], value: Callable[[KernelDensity], float
     return densities[0] if len(densities) == 1 else max(densities, key=value)
 
 
-def _of_width(density: KernelDensity, width: float) -> KernelDensity:
-    return eqx.tree_at(lambda d: d.width, density, jnp.asarray(width, density.rows.dtype))
+def _with(density: KernelDensity, **changed) -> KernelDensity:
+    dtype = density.points.dtype
+    arrays = {name: jnp.asarray(value, dtype) for name, value in changed.items()}
+    return dataclasses.replace(density, **arrays)
 
 
 def _widths(prepared: Prepared) -> tuple[float, ...]:
@@ -303,8 +259,7 @@ def _candidates(places: Float[np.ndarray, "n d"], t_min: float | None) -> Float[
     """Bandwidths from the distance of neighbours to the spread of the data."""
     if t_min is None:
         t_min = max(_SMALLEST, float(np.quantile(_neighbours(places, 1), 0.1)) ** 2 / 8)
-    largest = float(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))) / 4
-    return np.geomspace(t_min, max(largest, 2 * t_min), _BANDWIDTHS)
+    return np.geomspace(t_min, max(_square_spread(places) / 4, 2 * t_min), _BANDWIDTHS)
 
 
 def _neighbours(places: Float[np.ndarray, "n d"], number: int) -> Float[np.ndarray, " n"]:
@@ -316,9 +271,7 @@ def _neighbours(places: Float[np.ndarray, "n d"], number: int) -> Float[np.ndarr
     return KDTree(unique).query(places, number + 1)[0][:, -1]
 
 
-def _adaptive(
-    places: Float[np.ndarray, "n d"], sets: list[Bool[np.ndarray, " n"]]
-) -> Float[np.ndarray, "k n"]:
+def _adaptive(places, sets) -> Float[np.ndarray, "k n"]:
     """Bandwidths by the distance of neighbours in the same set."""
     found = np.empty((len(_NEIGHBOURS) * len(_FRACTIONS), len(places)))
     for inside in sets:

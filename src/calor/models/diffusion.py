@@ -23,10 +23,10 @@ from ..heat.kernel import AbstractHeatKernel
 from ..store.stored import stored
 from ..training.run import Run
 from ..training.settings import Training
-from . import generate
 from .fields import AbstractField, TangentScore
 from .fit import fit_model
 from .flow_model import AbstractFlowModel
+from .generate import STEPS
 from .network import AbstractNetwork
 from .objectives import Denoising
 from .specification import Choices, Kind
@@ -37,7 +37,7 @@ class Diffusion(AbstractFlowModel):
     """A diffusion model; `calor.fit` makes it."""
 
     def methods(self) -> tuple[str, ...]:
-        return tuple(generate.STEPS)
+        return tuple(STEPS)
 
     @door("score")
     def score(self, t: Scalar, x: Point, *, condition: Any = None) -> Tangent:
@@ -61,28 +61,25 @@ class Diffusion(AbstractFlowModel):
     def span(self, stop: Scalar) -> tuple[Scalar, Scalar]:
         return jnp.log(stop), jnp.log(jnp.asarray(self.t1, stop.dtype))
 
-    def generator(self, method: str) -> eqx.Module:
-        return _Generate(self.bare(), generate.STEPS[method])
+    def generator(self, method: str) -> Callable[..., Point]:
+        return eqx.Partial(self.bare()._draw_one, STEPS[method])
 
-
-class _Generate(eqx.Module):
-    """One draw of a model; a value, so that it is compiled once."""
-
-    model: Diffusion
-    method: Callable[..., Any] = eqx.field(static=True)
-
-    def __call__(
-        self, times: Float[Array, " s"], key: Key, stop: Scalar, features: Float[Array, " c"]
-    ) -> Point:
+    def _draw_one(self, move, times, key, stop, features):
+        """A draw of the prior that is moved down the times until the stop."""
         key_start, key_run = jr.split(key)
-        x = self.model.prior.sample(key_start, features)
+        start = self.prior.sample(key_start, features)
+        times, stop = times.astype(start.dtype), stop.astype(start.dtype)
 
         def score(t: Scalar, x: Point) -> Tangent:
-            return self.model.field(t, x, features)
+            return self.field(t, x, features)
 
-        times, stop = times.astype(x.dtype), stop.astype(x.dtype)
-        manifold = self.model.manifold
-        return generate.generate(score, manifold, self.method, times, stop, x, key_run)
+        def step(x: Point, inputs: tuple[Scalar, Scalar, Key]) -> tuple[Point, None]:
+            t, after, key = inputs
+            moved = move(score, self.manifold, t, jnp.maximum(after, stop), x, key)
+            return jnp.where(t > stop, moved, x), None
+
+        inputs = times[:-1], times[1:], jr.split(key_run, len(times) - 1)
+        return jax.lax.scan(step, start, inputs)[0]
 
 
 @door("fit")

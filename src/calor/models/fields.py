@@ -116,6 +116,12 @@ def network_output(
     return field.network(place, t, jnp.concatenate([condition, told])), told
 
 
+def toward(manifold: AbstractManifold, t: Scalar, x: Point, y: Point) -> Tangent:
+    """The score at x whose denoised point lies on the geodesic to y."""
+    length = jnp.sqrt(2 * t)
+    return manifold.log_at(x, y) / (length * (1 + length))
+
+
 @stored("TangentScore")
 class TangentScore(AbstractField):
     """An ambient field, projected to the tangent space and scaled with time."""
@@ -156,9 +162,7 @@ class DenoisedScore(AbstractField):
     def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
         code, _ = network_output(self, t, x, condition)
         # Untrained networks return almost zero, from which no direction can be read.
-        toward = self.manifold.log_at(x, self.manifold.decode(code + 1e-3))
-        length = jnp.sqrt(2 * t)
-        return toward / (length * (1 + length))
+        return toward(self.manifold, t, x, self.manifold.decode(code + 1e-3))
 
     def denoised(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Point:
         """The denoised point exp_x(2t s)."""

@@ -8,11 +8,10 @@ At tau a fraction 1 - tau of the way is left, and the network is told the time t
 which Brownian motion is as far from the data: it sees the same waves, damped in the same way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,34 +48,26 @@ class Flow(AbstractFlowModel):
     def span(self, stop: Scalar) -> tuple[Scalar, Scalar]:
         return jnp.log(stop / self.t1) / 2, jnp.zeros((), stop.dtype)
 
-    def generator(self, method: str) -> eqx.Module:
-        return _Generate(self.bare())
+    def generator(self, method: str) -> Callable[..., Point]:
+        return self.bare()._draw_one
+
+    def _draw_one(self, times, key, stop, features):
+        """A draw of the prior that is moved down the times until the stop."""
+
+        def velocity(left: Scalar, x: Point) -> Tangent:
+            return self.field(self.t1 * left**2, x, features)
+
+        def step(x: Point, ends: Float[Array, "2"]) -> tuple[Point, None]:
+            start, end = jnp.sqrt(ends / self.t1)  # what is left of the way
+            moved = midpoint(velocity, self.manifold, start, end, x)
+            return jnp.where(ends[0] > stop, moved, x), None
+
+        start = self.prior.sample(key, features)
+        ends = jnp.stack([times[:-1], jnp.maximum(times[1:], stop)], axis=1).astype(start.dtype)
+        return jax.lax.scan(step, start, ends)[0]
 
 
 FLOW = Kind(Flow, lambda family: family.velocity, FlowMatching)
-
-
-class _Generate(eqx.Module):
-    """One draw of a model; a value, so that it is compiled once."""
-
-    model: Flow
-
-    def __call__(
-        self, times: Float[Array, " s"], key: Key, stop: Scalar, features: Float[Array, " c"]
-    ) -> Point:
-        model, manifold = self.model, self.model.manifold
-
-        def step(x: Point, ends: Float[Array, "2"]) -> tuple[Point, None]:
-            start, end = jnp.sqrt(ends / model.t1)  # what is left of the way
-            moved = midpoint(velocity, manifold, start, end, x)
-            return jnp.where(ends[0] > stop, moved, x), None
-
-        def velocity(left: Scalar, x: Point) -> Tangent:
-            return model.field(model.t1 * left**2, x, features)
-
-        start = model.prior.sample(key, features)
-        ends = jnp.stack([times[:-1], jnp.maximum(times[1:], stop)], axis=1).astype(start.dtype)
-        return jax.lax.scan(step, start, ends)[0]
 
 
 @door("fit_flow")

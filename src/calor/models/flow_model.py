@@ -10,6 +10,7 @@ and the prior, its weights found on validation data:
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
 import equinox as eqx
@@ -59,10 +60,10 @@ class AbstractFlowModel(AbstractModel):
         """The time tau at a stop, and the one at the prior."""
 
     @abstractmethod
-    def generator(self, method: str) -> eqx.Module:
+    def generator(self, method: str) -> Callable[..., Point]:
         """One draw as a function of times, a key, a stop and features.
 
-        It is a value with a `bare` model, so that it is compiled once.
+        It is a method of a `bare` model, so that it is compiled once.
         """
 
     def log_parts(
@@ -93,14 +94,28 @@ class AbstractFlowModel(AbstractModel):
         """The same of points that were checked; by so many steps, if they are given."""
         if probes is None:
             probes = 0 if self.manifold.dim <= likelihood.EXACT_DIVERGENCE else 8
-        run, keys = _Density(self.bare(), probes, steps), jr.split(key, len(x))
+        run, keys = self.bare()._log_density, jr.split(key, len(x))
         columns = []
         for stop in self.stops:
-            numbers = jnp.asarray(stop, x.dtype), jnp.asarray(tolerance, x.dtype)
-            values, reached = in_batches(run, x, features, keys, shared=numbers)
-            columns.append(jnp.where(reached, values, jnp.nan))
+            shared = probes, steps, jnp.asarray(tolerance, x.dtype), jnp.asarray(stop, x.dtype)
+            columns.append(in_batches(run, x, features, keys, shared=shared))
         columns.append(in_batches(self.prior.log_prob, x, features))
         return jnp.stack(columns, axis=1)
+
+    def _log_density(self, probes, steps, tolerance, stop, x, features, key):
+        """The log-density of one point at one stop; NaN where the flow was lost."""
+        way = likelihood.follow(
+            # A value, so that it is traced once.
+            eqx.Partial(self.velocity, features=features),
+            self.manifold,
+            x,
+            *self.span(stop),
+            tolerance=tolerance,
+            probes=likelihood.probes(key, self.manifold, x, probes) if probes else None,
+            steps=steps,
+        )
+        value = self.prior.log_prob(way.end, features) + way.divergence
+        return jnp.where(way.reached, value, jnp.nan)
 
     def draw_parts(
         self, parts: Int[Array, " n"], condition: Any, *, key: Key, steps: int, method: str
@@ -110,9 +125,8 @@ class AbstractFlowModel(AbstractModel):
         stops = jnp.asarray([*self.stops, self.t1])[parts]
         times = jnp.geomspace(self.t1, self.stops[0], steps + 1)
         keys = jr.split(key, len(parts))
-        return self.outside(
-            in_batches(self.generator(method), keys, stops, features, shared=(times,))
-        )
+        drawn = in_batches(self.generator(method), keys, stops, features, shared=(times,))
+        return self.outside(drawn)
 
     def bare(self) -> Self:
         """The model without what only describes it: equal ones share their compiled functions."""
@@ -125,42 +139,6 @@ class AbstractFlowModel(AbstractModel):
 
 
 FlowModel = TypeVar("FlowModel", bound=AbstractFlowModel)
-
-
-class _Velocity(eqx.Module):
-    """The velocity of a flow under one condition; a value, so that it is traced once."""
-
-    model: AbstractFlowModel
-    features: Float[Array, " c"]
-
-    def __call__(self, tau: Scalar, x: Point) -> Tangent:
-        return self.model.velocity(tau, x, self.features)
-
-
-class _Density(eqx.Module):
-    """The log-density of one point at one stop; a value, so that it is compiled once."""
-
-    model: AbstractFlowModel
-    probes: int = eqx.field(static=True)
-    steps: int | None = eqx.field(static=True)
-
-    def __call__(
-        self, stop: Scalar, tolerance: Scalar, x: Point, features: Float[Array, " c"], key: Key
-    ) -> tuple[Scalar, Any]:
-        model = self.model
-        vectors = None
-        if self.probes:
-            vectors = likelihood.probes(key, model.manifold, x, self.probes)
-        way = likelihood.follow(
-            _Velocity(model, features),
-            model.manifold,
-            x,
-            *model.span(stop),
-            tolerance=tolerance,  # pyright: ignore[reportArgumentType]
-            probes=vectors,
-            steps=self.steps,
-        )
-        return model.prior.log_prob(way.end, features) + way.divergence, way.reached
 
 
 def weighted(model: FlowModel, prepared: Prepared, *, key: Key) -> FlowModel:

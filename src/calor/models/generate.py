@@ -18,10 +18,8 @@ t' moves a point x by a geodesic:
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float
 
 from ..core.types import Key, Point, Scalar, Tangent
 from ..manifolds import AbstractManifold
@@ -71,23 +69,3 @@ def corrected(
 Step = Callable[[Field, AbstractManifold, Scalar, Scalar, Point, Key], Point]
 """One step of a draw: from a score, at a time, to an earlier time."""
 STEPS: dict[str, Step] = {"walk": walk, "flow": flow, "corrected": corrected}
-
-
-def generate(
-    score: Field,
-    manifold: AbstractManifold,
-    method: Step,
-    times: Float[Array, " s"],
-    stop: Scalar,
-    x: Point,
-    key: Key,
-) -> Point:
-    """Run one point down the times until its own last time `stop`."""
-
-    def step(x: Point, inputs: tuple[Scalar, Scalar, Key]) -> tuple[Point, None]:
-        t, after, key = inputs
-        moved = method(score, manifold, t, jnp.maximum(after, stop), x, key)
-        return jnp.where(t > stop, moved, x), None
-
-    inputs = times[:-1], times[1:], jr.split(key, len(times) - 1)
-    return jax.lax.scan(step, x, inputs)[0]

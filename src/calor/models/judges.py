@@ -7,15 +7,16 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..core.types import Key, Scalar
+from ..core.types import Key
 from ..data.prepare import Prepared
 from .fields import AbstractField
 from .flow_model import AbstractFlowModel
 from .model import mixture_value
 from .objectives import AbstractObjective, squared_error
 
-# During training it is fewer, and the flow is followed in so many steps.
-_QUICK_POINTS, _QUICK_STEPS = 512, 40
+# The held out points that training sees, the steps in which their flow is followed, and the draws
+# of noise for each.
+_QUICK_POINTS, _QUICK_STEPS, _QUICK_DRAWS = 512, 40, 8
 
 
 class HeldOutLikelihood:
@@ -25,13 +26,7 @@ class HeldOutLikelihood:
     """
 
     def __init__(self, model: AbstractFlowModel, prepared: Prepared, key: Key):
-        """Choose the points.
-
-        Args:
-            model: with any field; it is replaced by the one to judge.
-            prepared: the data.
-            key: a random key.
-        """
+        """Choose the points; the field of the model is replaced by the one to judge."""
         self._model = dataclasses.replace(model, stops=model.stops[::2])
         self._points, self._features = _some(prepared, key)
         self._key = key
@@ -53,17 +48,10 @@ class HeldOutLoss:
     In many dimensions the likelihood is an estimate that takes long; this takes no flow.
     """
 
-    def __init__(self, objective: AbstractObjective, prepared: Prepared, key: Key, draws: int = 8):
-        """Choose the points.
-
-        Args:
-            objective: what a field has to learn.
-            prepared: the data.
-            key: a random key.
-            draws: of noise, for each point.
-        """
+    def __init__(self, objective: AbstractObjective, prepared: Prepared, key: Key):
+        """Choose the points and the draws, for what a field has to learn."""
         self._points, self._features = _some(prepared, key)
-        self._objective, self._keys = objective, jr.split(key, draws)
+        self._objective, self._keys = objective, jr.split(key, _QUICK_DRAWS)
 
     def __len__(self) -> int:
         """The number of draws: a draw of noise for all points counts as one."""
@@ -72,7 +60,7 @@ class HeldOutLoss:
     def __call__(self, field: AbstractField) -> Float[np.ndarray, " n"]:
         """The loss of a field for each draw."""
         given = self._objective, field, self._points, self._features
-        return np.asarray([_objective_value(*given, key) for key in self._keys], np.float64)
+        return np.asarray([_loss(*given, key) for key in self._keys], np.float64)
 
 
 def _some(prepared: Prepared, key: Key) -> tuple[Float[Array, "n ..."], Float[Array, "n c"]]:
@@ -82,11 +70,5 @@ def _some(prepared: Prepared, key: Key) -> tuple[Float[Array, "n ..."], Float[Ar
 
 
 @eqx.filter_jit
-def _objective_value(
-    objective: AbstractObjective,
-    field: AbstractField,
-    points: Float[Array, "n ..."],
-    features: Float[Array, "n c"],
-    key: Key,
-) -> Scalar:
+def _loss(objective, field, points, features, key):
     return squared_error(field, field.manifold, objective.draw(points, features, key))

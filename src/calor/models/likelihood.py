@@ -41,7 +41,7 @@ def follow(
     start: Scalar,
     end: Scalar,
     *,
-    tolerance: float,
+    tolerance: float | Scalar,
     probes: Float[Array, "p ..."] | None = None,
     steps: int | None = None,
 ) -> Trajectory:

@@ -6,6 +6,7 @@ The usual one is a residual perceptron of place, time and condition; it knows no
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,8 +24,8 @@ from ..training.fixed import Fixed
 from .likelihood import EXACT_DIVERGENCE
 from .times import Scales
 
-# The dimension up to which a network sees waves by default.
-_MOST_WAVES = 10
+# Waves by default, and the dimension up to which there are any.
+_WAVES, _MOST_WAVES = 128, 10
 
 
 class Task(NamedTuple):
@@ -99,17 +100,12 @@ class FieldNetwork(eqx.Module):
         waves = self.frequencies.value
         phases = z @ waves
         damped = jnp.exp(-self.damping * jnp.sum(waves**2, axis=0) * t)
-        start, end = self.log_times
-        inside = 2 * (jnp.log(t) - start) / (end - start) - 1
-        turns = jnp.pi / 2 * inside * jnp.arange(1, 9)
         hidden = jnp.concatenate(
             [
                 z / self.spread.value,
                 jnp.sqrt(2.0) * damped * jnp.cos(phases),
                 jnp.sqrt(2.0) * damped * jnp.sin(phases),
-                inside[None],
-                jnp.cos(turns),
-                jnp.sin(turns),
+                time_waves(t, self.log_times, 8),
                 condition,
             ]
         ).astype(z.dtype)
@@ -117,6 +113,14 @@ class FieldNetwork(eqx.Module):
         for layer in self.layers[1:]:
             hidden = hidden + jax.nn.silu(layer(hidden))
         return self.out(hidden)
+
+
+def time_waves(t: Scalar, log_times: tuple[float, float], count: int) -> Float[Array, " w"]:
+    """Where log t is between two others, from -1 to 1, and its cosines and sines."""
+    start, end = log_times
+    inside = 2 * (jnp.log(t) - start) / (end - start) - 1
+    turns = jnp.pi / 2 * inside * jnp.arange(1, count + 1)
+    return jnp.concatenate([inside[None], jnp.cos(turns), jnp.sin(turns)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +189,7 @@ class Network(AbstractNetwork):
         )
 
 
+@eqx.filter_jit
 def field_network(
     network: Network,
     places: Float[Array, "n d"],
@@ -208,23 +213,6 @@ def field_network(
         smallest: what places are divided by at least.
         key: a random key.
     """
-    return _build(network, key, jnp.asarray(places), scales, times, conditions, outputs, smallest)
-
-
-_WAVES = 128
-
-
-@eqx.filter_jit
-def _build(
-    network: Network,
-    key: Key,
-    places: Float[Array, "n d"],
-    scales: tuple[float, float],
-    times: tuple[float, float],
-    conditions: int,
-    outputs: int,
-    smallest: float,
-) -> FieldNetwork:
     key_direction, key_layers, key_out = jr.split(key, 3)
     size = places.shape[1]
     count = _WAVES if network.frequencies is None else network.frequencies
@@ -234,11 +222,9 @@ def _build(
     lengths = jnp.exp(jnp.linspace(jnp.log(1 / coarsest), jnp.log(1 / finest), count))
     frequencies = direction / jnp.linalg.norm(direction, axis=0) * lengths
     sizes = [size + 2 * count + 17 + conditions, *[network.width] * network.depth]
-    pairs = zip(jr.split(key_layers, network.depth), sizes, sizes[1:], strict=False)
+    keys = jr.split(key_layers, network.depth)
     # Layers start somewhat small, so that the first ones do not saturate.
-    layers = [dense(k, before, after, spread=0.1) for k, before, after in pairs]
-    layers = tuple(Dense(0.6 * layer.weight, layer.bias) for layer in layers)
-    out = dense(key_out, network.width, outputs, spread=0.0)
+    layers = [dense(k, *pair, 0.1, 0.6) for k, pair in zip(keys, pairwise(sizes), strict=True)]
     middle, spread = jnp.mean(places, axis=0), jnp.std(places, axis=0)
     return FieldNetwork(
         Fixed(middle),
@@ -246,6 +232,6 @@ def _build(
         Fixed(frequencies),
         float(network.damping),
         (math.log(times[0]), math.log(times[1])),
-        layers,
-        Dense(out.weight * 0.01, out.bias),
+        tuple(layers),
+        dense(key_out, network.width, outputs, spread=0.0, scale=0.01),
     )

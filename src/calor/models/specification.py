@@ -43,7 +43,6 @@ class Choices:
     centred: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "training", self.training or Training())
         object.__setattr__(self, "time_power", float(self.time_power))
         object.__setattr__(self, "centres", positive_integer(self.centres, "centres"))
 

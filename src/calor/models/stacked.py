@@ -54,16 +54,8 @@ class Stacked(AbstractModel):
         self, x: Points, condition: Any, *, key: Key, tolerance: float, probes: int | None
     ) -> Float[Array, "n k"]:
         """log-densities of the models."""
-        columns = [
-            model.log_prob(
-                x,
-                condition=_for(model, condition),
-                key=key,
-                tolerance=tolerance,
-                probes=probes,
-            )
-            for model in self.models
-        ]
+        how: dict[str, Any] = {"key": key, "tolerance": tolerance, "probes": probes}
+        columns = [m.log_prob(x, condition=_for(m, condition), **how) for m in self.models]
         return jnp.stack(columns, axis=1)
 
     def draw_parts(

@@ -76,9 +76,7 @@ def _spread(manifold: AbstractManifold, points: Float[Array, "n ..."]) -> float:
     return float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
 
 
-def _times_of_widths(
-    manifold: AbstractManifold, lowest: float, highest: float, t1: float | None
-) -> tuple[float, float]:
+def _times_of_widths(manifold, lowest, highest, t1) -> tuple[float, float]:
     """The first and the last time for data that look Gaussian with these variances.
 
     Noise at the last time has twice the largest variance, and a tenth of the smallest at the first;

@@ -21,8 +21,11 @@ class Dense(eqx.Module):
         return x @ self.weight + self.bias
 
 
-def dense(key: Key, inputs: int, outputs: int, spread: float = 1.0) -> Dense:
-    """A random affine map; its biases are uniform in [-spread, spread]."""
+def dense(key: Key, inputs: int, outputs: int, spread: float = 1.0, scale: float = 1.0) -> Dense:
+    """A random affine map, `scale` times one that keeps variances.
+
+    Its biases are uniform in [-spread, spread].
+    """
     key_weight, key_bias = jr.split(key)
-    weight = jr.normal(key_weight, (inputs, outputs)) / jnp.sqrt(max(inputs, 1))
+    weight = scale * (jr.normal(key_weight, (inputs, outputs)) / jnp.sqrt(max(inputs, 1)))
     return Dense(weight, jr.uniform(key_bias, (outputs,), minval=-spread, maxval=spread))

@@ -51,11 +51,7 @@ def start(parameters: Float[Array, " p"], blocks: int, damping: float = 1e-2) ->
     return Step(parameters, jnp.asarray(damping, dtype), jnp.full(blocks, jnp.inf, dtype))
 
 
-def advance(
-    residuals: Sequence[Residual],
-    data: Sequence[Any],
-    state: Step,
-) -> Step:
+def advance(residuals: Sequence[Residual], data: Sequence[Any], state: Step) -> Step:
     """One accepted step, or, if none decreases the sum of squares, the same parameters.
 
     Args:

@@ -50,10 +50,9 @@ class Run:
         """
         seconds = jnp.zeros(())
         if self.resume is not None and Path(self.resume).exists():
-            saved = files.load_state(self.resume, (state, seconds), self._identity())
-            state, seconds = saved
+            state, seconds = files.load_state(self.resume, (state, seconds), self._identity())
         with bar(total, self.title, initial=made(state), progress=self.progress) as shown:
-            going = Going(self, state, float(seconds), made, shown)
+            going = Going(self, state, made, shown, time.monotonic() - float(seconds))
             try:
                 yield going
             except KeyboardInterrupt:
@@ -70,29 +69,23 @@ class Run:
         return {"format of states": _FORMAT, **self.identity}
 
 
+@dataclasses.dataclass
 class Going(Generic[S]):
     """A run that is going on; the state that was reached last is the one that is kept."""
 
-    def __init__(
-        self, run: Run, state: S, before: float, made: Callable[[S], int], shown: "tqdm[Any]"
-    ):
-        """Begin to count the time.
-
-        Args:
-            run: that is going on.
-            state: where it starts.
-            before: the seconds that it took up to there.
-            made: how many steps were made up to a state.
-            shown: the progress bar.
-        """
-        self.state: S = state
-        self._run, self._made, self._shown = run, made, shown
-        self._begun = time.monotonic() - before
-        self._saved = time.monotonic()
+    run: Run
+    state: S
+    made: Callable[[S], int]
+    """How many steps were made up to a state."""
+    shown: "tqdm[Any]"
+    begun: float
+    """When it would have begun if it had never been interrupted."""
+    saved: float = dataclasses.field(default_factory=time.monotonic)
+    """When its state was saved last."""
 
     def seconds(self) -> float:
         """The time that the run took so far, before it was resumed included."""
-        return time.monotonic() - self._begun
+        return time.monotonic() - self.begun
 
     def reach(self, state: S, terms: Mapping[str, SupportsFloat] | None = None) -> None:
         """Keep a state that was reached, and show it.
@@ -102,14 +95,14 @@ class Going(Generic[S]):
             terms: what to show of it.
         """
         self.state = state
-        if not self._shown.disable:
-            self._shown.update(self._made(state) - self._shown.n)
+        if not self.shown.disable:
+            self.shown.update(self.made(state) - self.shown.n)
             if terms is not None:
-                self._shown.set_postfix({name: f"{float(v):.4g}" for name, v in terms.items()})
-        if time.monotonic() - self._saved > _SAVE_EVERY:
+                self.shown.set_postfix({name: f"{float(v):.4g}" for name, v in terms.items()})
+        if time.monotonic() - self.saved > _SAVE_EVERY:
             self.save()
-            self._saved = time.monotonic()
+            self.saved = time.monotonic()
 
     def save(self) -> None:
         """Save the state."""
-        self._run.save(self.state, self.seconds())
+        self.run.save(self.state, self.seconds())

@@ -1,6 +1,7 @@
 """Small networks of time and of unordered items, for solutions of the heat equation."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -35,15 +36,11 @@ class SetNetwork(eqx.Module):
         times: Float[Array, " s"],
     ) -> Scalar:
         """The value for given items, groups and functions of time."""
-        hidden, shared = items, times
-        for layer in self.item_layers:
-            hidden, shared = jnp.tanh(_split_apply(layer, hidden, shared)), jnp.zeros(0)
-        groups = grouping @ hidden / len(grouping)
-        hidden, shared = groups, times
+        groups = grouping @ _through(self.item_layers, items, times) / len(grouping)
+        shared = times
         if len(grouping) > 1:
             shared = jnp.concatenate([jnp.mean(groups, axis=0), times])
-        for layer in self.group_layers:
-            hidden, shared = jnp.tanh(_split_apply(layer, hidden, shared)), jnp.zeros(0)
+        hidden = _through(self.group_layers, groups, shared)
         return self.out(jnp.concatenate([jnp.mean(hidden, axis=0), times]))[0]
 
 
@@ -57,19 +54,18 @@ def set_network(
 ) -> SetNetwork:
     """A random set network for items of `features` numbers in `groups` groups."""
     keys = iter(jr.split(key, len(item_widths) + len(group_widths) + 1))
-    item_layers, size = [], features + times
-    for width in item_widths:
-        item_layers.append(dense(next(keys), size, width))
-        size = width
-    group_layers, size = [], size * (2 if groups > 1 else 1) + times
-    for width in group_widths:
-        group_layers.append(dense(next(keys), size, width))
-        size = width
-    out = dense(next(keys), size + times, 1, spread=0.0)
-    return SetNetwork(tuple(item_layers), tuple(group_layers), out)
+    of_items = [features + times, *item_widths]
+    of_groups = [of_items[-1] * (2 if groups > 1 else 1) + times, *group_widths]
+    return SetNetwork(
+        tuple(dense(next(keys), *sizes) for sizes in pairwise(of_items)),
+        tuple(dense(next(keys), *sizes) for sizes in pairwise(of_groups)),
+        dense(next(keys), of_groups[-1] + times, 1, spread=0.0),
+    )
 
 
-def _split_apply(layer, rows, shared):
-    """A layer applied to every row with the same numbers appended to it."""
-    own, common = jnp.split(layer.weight, [rows.shape[-1]])
-    return rows @ own + (shared @ common + layer.bias)
+def _through(layers, rows, shared):
+    """Rows after tanh-layers, the first of which sees the same numbers appended to every row."""
+    for layer in layers:
+        own, common = jnp.split(layer.weight, [rows.shape[-1]])
+        rows, shared = jnp.tanh(rows @ own + (shared @ common + layer.bias)), jnp.zeros(0)
+    return rows

@@ -8,7 +8,7 @@ import dataclasses
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from ...core.types import Key
 from ...data.conditions import Condition, followed
@@ -54,11 +54,15 @@ def find_gaussian(
     return prepared, fit_gaussian(places, None, groups)
 
 
-def _given_conditions(
-    manifold: AbstractManifold, prepared: Prepared, encoder: Condition
-) -> tuple[Prepared, Gaussian]:
-    rows, places, groups = _all_rows(manifold, prepared)
+def _given_conditions(manifold, prepared: Prepared, encoder: Condition):
     count = len(prepared.points)
+    rows = np.asarray(prepared.features, np.float64)
+    places, groups = _places(manifold, prepared.points), prepared.groups
+    if prepared.held_out_is_ours:
+        places = np.concatenate([places, embedded(manifold, prepared.held_out)])
+        rows = np.concatenate([rows, prepared.held_features])
+        if groups is not None and prepared.held_groups is not None:
+            groups = np.concatenate([groups, prepared.held_groups])
     if encoder.labels:
         regression, told = regress_on_labels(rows, places, groups)
         law = fit_gaussian((places - told)[:count], rows[:count], prepared.groups)
@@ -83,21 +87,7 @@ def _given_conditions(
     return found, law
 
 
-def _all_rows(
-    manifold: AbstractManifold, prepared: Prepared
-) -> tuple[Float[np.ndarray, "n c"], Float[np.ndarray, "n d"], Int[np.ndarray, " n"] | None]:
-    """Conditions, places and groups of the data, with a validation part that was taken from it."""
-    rows = np.asarray(prepared.features, np.float64)
-    places, groups = _places(manifold, prepared.points), prepared.groups
-    if prepared.held_out_is_ours:
-        places = np.concatenate([places, embedded(manifold, prepared.held_out)])
-        rows = np.concatenate([rows, prepared.held_features])
-        if groups is not None and prepared.held_groups is not None:
-            groups = np.concatenate([groups, prepared.held_groups])
-    return rows, places, groups
-
-
-def _places(manifold: AbstractManifold, points: Float[Array, "n ..."]) -> Float[np.ndarray, "n d"]:
+def _places(manifold, points) -> Float[np.ndarray, "n d"]:
     return np.asarray(embedded(manifold, points), np.float64)
 
 

@@ -74,10 +74,8 @@ class Gaussian(AbstractGuess):
     scaled: bool = eqx.field(static=True, default=False)
     """Whether features end with the logarithms of factors of the variances."""
 
-    def _part(
-        self, features: Float[Array, " c"]
-    ) -> tuple[Float[Array, " d"], Float[Array, "d d"], Float[Array, " d"]]:
-        """The mean and the covariance that features tell."""
+    def _part(self, features):
+        """The mean and the covariance that features tell, as vectors and variances."""
         count, size = self.variances.shape
         told = Told.of(features, size, self.scaled)
         part = jnp.argmax(told.encoded) if count > 1 else 0  # of a label, one-hot
@@ -124,9 +122,8 @@ class Gaussian(AbstractGuess):
     def sample(self, key: Key, noise: Scalar, features: Float[Array, " c"]) -> Float[Array, " d"]:
         """A draw."""
         mean, vectors, variances = self._part(features)
-        return mean + vectors @ (
-            jnp.sqrt(variances + noise) * jr.normal(key, mean.shape, mean.dtype)
-        )
+        deviations = jnp.sqrt(variances + noise)
+        return mean + vectors @ (deviations * jr.normal(key, mean.shape, mean.dtype))
 
 
 def fit_gaussian(
@@ -170,7 +167,7 @@ def fit_gaussian(
     return Gaussian(jnp.asarray(vectors, dtype), jnp.asarray(variances, dtype))
 
 
-def _folds(groups: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+def _folds(groups):
     """A number for each row, the same for rows of a group if there are several."""
     each, numbers = np.unique(groups, return_inverse=True)
     if len(each) == 1:
@@ -178,18 +175,14 @@ def _folds(groups: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     return (np.random.default_rng(0).permutation(len(each)) % _FOLDS)[numbers]
 
 
-def _moments(
-    rows: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], count: int
-) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "k d d"]]:
+def _moments(rows, labels, count):
     """The raw covariance of all rows, and that of each label; of no rows it is the one of all."""
     common = rows.T @ rows / len(rows)
     parts = [rows[labels == label] for label in range(count)]
     return common, np.stack([p.T @ p / len(p) if len(p) else common for p in parts])
 
 
-def _spectra(
-    common: Float[np.ndarray, "d d"], each: Float[np.ndarray, "k d d"], share: float
-) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k d d"]]:
+def _spectra(common, each, share):
     """Eigenvalues and eigenvectors of the covariance of each label, mixed with the common one."""
     if share == 1.0:  # they are all the same
         spectrum, vectors = np.linalg.eigh(common)
@@ -197,24 +190,14 @@ def _spectra(
     return np.linalg.eigh((1 - share) * each + share * common)
 
 
-def _shrunk(
-    spectrum: Float[np.ndarray, "... d"],
-    common: Float[np.ndarray, "d d"],
-    shrinking: float | Float[np.ndarray, "s 1"],
-) -> Float[np.ndarray, "... d"]:
-    """Eigenvalues, all positive."""
+def _shrunk(spectrum, common, shrinking):
+    """Eigenvalues moved toward their mean, all positive."""
     middle = np.trace(common) / len(common)
     return (1 - shrinking) * np.maximum(spectrum, 0) + (shrinking + 1e-9) * middle + 1e-12
 
 
-def _log_likelihoods(
-    rows: Float[np.ndarray, "n d"],
-    labels: Int[np.ndarray, " n"],
-    common: Float[np.ndarray, "d d"],
-    each: Float[np.ndarray, "k d d"],
-    share: float,
-) -> Float[np.ndarray, " s"]:
-    """Of rows, for every value of the shrinking, up to a constant."""
+def _log_likelihoods(rows, labels, common, each, share):
+    """Of rows (n, d), for every value of the shrinking, up to a constant."""
     spectrum, vectors = _spectra(common, each, share)
     found = np.zeros(len(_SHRINKING))
     for label in np.unique(labels):

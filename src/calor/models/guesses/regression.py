@@ -16,17 +16,14 @@ belong together, such as those of one recording, say more of each other than of 
 predicted by all other groups.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from ...core.types import Scalar
 from ...store.stored import stored
 
 # Rows that lengths are found on, and rows that predictions are made from.
@@ -155,12 +152,7 @@ def regress_on_numbers(
     return Regression(*(jnp.asarray(a, dtype) for a in found)), predicted
 
 
-def _without(
-    rows: Bool[np.ndarray, " n"],
-    q: Float[np.ndarray, "n n"],
-    shares: Float[np.ndarray, "n d"],
-    weights: Float[np.ndarray, "n d"],
-) -> Float[np.ndarray, "n d"]:
+def _without(rows, q, shares, weights):
     r"""The weights if some rows are left out, for which they are zero.
 
     With A = (K + noise)^-1 and w = A y, leaving out the rows B gives w - A_{.B} A_BB^-1 w_B.
@@ -195,21 +187,18 @@ def regress_factors(
     return Regression(found.rows, found.inverse_lengths, found.weights, mean), logs + shift
 
 
-def _falling(squares: Any) -> Any:
+def _falling(squares):
     """The kernel of a squared distance, of arrays of either library."""
     return 1 / (1 + squares / 2)
 
 
-def _kernel_matrix(
-    a: Float[np.ndarray, "n c"], b: Float[np.ndarray, "m c"]
-) -> Float[np.ndarray, "n m"]:
+def _kernel_matrix(a, b):
+    """The kernel of all pairs of rows (n, c) and (m, c), of either library."""
     squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
-    return _falling(np.maximum(squares, 0))
+    return _falling(squares.clip(0))
 
 
-def _noises(
-    spectrum: Float[np.ndarray, " n"], rotated: Float[np.ndarray, "n d"]
-) -> Float[np.ndarray, " d"]:
+def _noises(spectrum, rotated):
     """For each component the noise of the largest marginal likelihood."""
     count = len(spectrum)
     totals = spectrum[:, None] + _NOISES
@@ -218,9 +207,7 @@ def _noises(
     return _NOISES[np.argmin(values, axis=1)]
 
 
-def _inverse_lengths(
-    rows: Float[np.ndarray, "n c"], components: Float[np.ndarray, "n p"]
-) -> Float[np.ndarray, " c"]:
+def _inverse_lengths(rows, components):
     """1 / l_j of the largest marginal likelihood, one noise and one kernel for all components."""
     with jax.enable_x64(True):
         start = jnp.full(rows.shape[1], -1.5), jnp.log(jnp.asarray(0.3))
@@ -228,23 +215,19 @@ def _inverse_lengths(
 
 
 @jax.jit
-def _ascend(
-    start: tuple[Array, Array], rows: Float[Array, "n c"], components: Float[Array, "n p"]
-) -> Float[Array, " c"]:
+def _ascend(start, rows, components):
     count, steps = len(rows), optax.adam(_RATE)
 
-    def value(parameters: tuple[Array, Array]) -> Scalar:
+    def value(parameters):
         log_inverse, log_noise = parameters
         scaled = rows * jnp.exp(log_inverse)
-        squares = jnp.sum(scaled**2, axis=1)
-        squares = squares[:, None] + squares - 2 * scaled @ scaled.T
-        matrix = _falling(jnp.maximum(squares, 0)) + jnp.exp(log_noise) * jnp.eye(count)
+        matrix = _kernel_matrix(scaled, scaled) + jnp.exp(log_noise) * jnp.eye(count)
         factor = jnp.linalg.cholesky(matrix)
         white = solve_triangular(factor, components, lower=True)
         fits = count / 2 * jnp.sum(jnp.log(jnp.sum(white**2, axis=0)))
         return fits + components.shape[1] * jnp.sum(jnp.log(jnp.diagonal(factor)))
 
-    def improve(_: int, state: tuple[Any, Any]) -> tuple[Any, Any]:
+    def improve(_, state):
         parameters, inner = state
         updates, inner = steps.update(jax.grad(value)(parameters), inner)
         return optax.apply_updates(parameters, updates), inner
