@@ -11,7 +11,7 @@ from calor.heat.chains import effective_size
 from calor.heat.early import geodesics
 from calor.heat.early.geodesics import shortest_radius
 from calor.solvers.forms import pair_rows as _pair_rows
-from calor.solvers.forms.pairs import PairForm
+from calor.solvers.forms.pairs import PairForm, Window
 from calor.solvers.recipes import Done, _pairs
 from calor.training import levenberg
 from descriptions import hyperboloid
@@ -46,7 +46,7 @@ def test_early_it_is_the_gaussian_of_the_chord_and_late_the_uniform_law():
     network = form.network(jr.key(0), (8, 8))
     x, x0 = map(manifold.project, jnp.array([[0.1, 0.2, 1.3], [0.2, 0.2, 1.25]]))
     t, c = jnp.asarray(1e-4), jnp.asarray(2.5)
-    found = form(network, c, t, x, x0, t, 2 * t) - c
+    found = form(network, Window(c, t, 2 * t), t, x, x0) - c
     normals = jnp.stack([x, x0]) / jnp.asarray(AXES) ** 2
     normals = normals / jnp.linalg.norm(normals, axis=1, keepdims=True)
     square = jnp.sum((x - x0) ** 2) + jnp.mean((normals @ (x - x0)) ** 2) / 3
@@ -55,7 +55,8 @@ def test_early_it_is_the_gaussian_of_the_chord_and_late_the_uniform_law():
     wanted = -square / (4 * t) - jnp.log(4 * jnp.pi * t)
     np.testing.assert_allclose(found, wanted, rtol=1e-3)
     late = jnp.asarray(40.0)
-    np.testing.assert_allclose(form(network, c, late, x, x0, late / 2, late), 0.0, atol=1e-6)
+    window = Window(c, late / 2, late)
+    np.testing.assert_allclose(form(network, window, late, x, x0), 0.0, atol=1e-6)
 
 
 def test_score_and_terms_belong_to_log_prob():
@@ -64,7 +65,7 @@ def test_score_and_terms_belong_to_log_prob():
     phi = lambda y: solution.log_prob(t, y, x0)
     terms = jax.jit(lambda x: solution.terms(t, x, x0))(x)
     np.testing.assert_allclose(
-        jax.jit(lambda x: solution.score(t, x, x0))(x),
+        jax.jit(lambda x: solution.log_prob_and_score(t, x, x0)[1])(x),
         SPHERE.gradient(phi, x),
         rtol=1e-4,
         atol=1e-5,
@@ -79,8 +80,8 @@ def test_rows_of_the_equation_are_its_weighted_residual(double):
     """What the recipe trains on, beside the terms that a certificate is made of."""
     solution = untrained(SPHERE, windows=1)
     network = jax.tree.map(lambda a: a[0], solution.networks)
-    ends, c = map(jnp.asarray, solution.edges), solution.constants[0]
-    rows = _pair_rows.interior(solution.form, 4, None, *ends, c, jr.key(1))
+    window = Window(solution.constants[0], *map(jnp.asarray, solution.edges))
+    rows = _pair_rows.interior(solution.form, 4, None, window, jr.key(1))
     found = jax.jit(jax.vmap(lambda row: _pair_rows.equation(solution.form, network, row)))(rows)
     terms = jax.jit(jax.vmap(solution.terms))(rows["t"], rows["x"], rows["x0"])
     wanted = rows["weight"] * (terms.change - terms.laplacian - terms.squared_slope)
@@ -156,7 +157,7 @@ def test_rows_of_the_recipe_are_the_equation_and_the_law(double, compact):
     known = (rows[1]["weight"] > 0) & ~rows[1]["beyond"]
     value = jax.vmap(lambda x, x0: exact.log_prob_at(0.05, place(x), place(x0)))
     wanted = value(rows[1]["x"], rows[1]["x0"])
-    gaps = jnp.abs(rows[1]["value"] - rows[1]["c"] - wanted)[known]
+    gaps = jnp.abs(rows[1]["value"] - rows[1]["window"].c - wanted)[known]
     assert known.sum() > 12
     assert float(jnp.max(gaps)) < 3e-3  # without the curvature t / 3
     # So are the slopes.
@@ -172,7 +173,7 @@ def test_rows_of_the_recipe_are_the_equation_and_the_law(double, compact):
     assert float(jnp.max(gaps)) < 0.02 < float(jnp.std(wanted))
 
     def error(row):
-        value = lambda x: solution.log_prob(row["start"], x, row["x0"])
+        value = lambda x: solution.log_prob(row["window"].start, x, row["x0"])
         found = jax.jvp(value, (row["x"],), (row["direction"],))[1]
         return row["weight"] * (found - row["slope"])
 
@@ -190,8 +191,8 @@ def test_points_are_where_the_equation_does_not_hold(double):
     size = jax.jit(jax.vmap(lambda row: _pair_rows.equation(form, network, row)))
 
     def draw(network):
-        ends = jnp.asarray(0.1), jnp.asarray(0.2)
-        return _pair_rows.interior(form, 600, network, *ends, jnp.asarray(2.5), jr.key(1))
+        window = Window(*map(jnp.asarray, (2.5, 0.1, 0.2)))
+        return _pair_rows.interior(form, 600, network, window, jr.key(1))
 
     anywhere, chosen = size(draw(None)), size(draw(network))
     # All of them have the same weight in the mean, ...

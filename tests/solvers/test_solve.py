@@ -222,6 +222,11 @@ def test_bad_requests_are_explained():
         calor.solve(calor.Torus(5), key=jr.key(0))
     with pytest.raises(ValueError, match="t0 must be below t1"):
         recipes.default(t0=2.0, t1=1.0)
+    with pytest.raises(ValueError, match="t1 must be later"):
+        recipes.default(t1=0.05).plan(calor.Sphere(2))
+    for recipe in (recipes.default(t0=0.6), recipes.paper(t0=0.6)):
+        with pytest.raises(ValueError, match="give a smaller t0"):
+            calor.solve(calor.Sphere(2), recipe, key=jr.key(0))
     with pytest.raises(ValueError, match="steps must be at least 1"):
         recipes.default(steps=0)
     with pytest.raises(ValueError, match="multiple of 16"):

@@ -2,7 +2,8 @@ r"""Draws from a density on a manifold by Markov chains, when no direct way is k
 
 * `metropolis_walk`, the paper's way on any manifold: start from the warped Gaussian, walk along
   random geodesics and accept a step x -> x' with probability min(1, p(x')/p(x)).  The proposal is
-  symmetric, because the volume distortion of the exponential map is.
+  symmetric, because the volume distortion of the exponential map is.  `metropolis_path` has the
+  steps alone, for a start that is nearly right.
 * `langevin`, for symmetric spaces.  In the tangent space of the origin the heat kernel is the
   Gaussian of variance 2t times exp(h), with h = log p - log G_t + log D a smooth function of the
   kernel coordinates y of the tangent vector v.  Langevin steps that keep the Gaussian invariant,
@@ -13,9 +14,7 @@ r"""Draws from a density on a manifold by Markov chains, when no direct way is k
   Only y is kept at the end: a random isometry that fixes x0, a rotation Q on SPD(n), places the
   point.
 
-* `metropolis`, the steps of the first alone, for a start that is nearly right.
-
-All return the point and the mean acceptance probability of the chain.
+Both return the point and the mean acceptance probability of the chain.
 """
 
 from collections.abc import Callable
@@ -52,19 +51,7 @@ def metropolis_walk(
     """A draw from exp(log_prob), about sqrt(2t) wide around x0, and the acceptance rate."""
     key_start, key_walk = jr.split(key)
     x = manifold.exp_at(x0, jnp.sqrt(2 * t) * manifold.draw_tangent(key_start, x0))
-    return metropolis(manifold, log_prob, t, x, key_walk, steps)
-
-
-def metropolis(
-    manifold: AbstractManifold,
-    log_prob: Callable[[Point], Scalar],
-    t: Scalar,
-    x: Point,
-    key: Key,
-    steps: int,
-) -> tuple[Point, Scalar]:
-    """So many steps from x with exp(log_prob) as the law to reach, and the acceptance rate."""
-    path, chances = metropolis_path(manifold, log_prob, t, x, key, steps)
+    path, chances = metropolis_path(manifold, log_prob, t, x, key_walk, steps)
     return path[-1], jnp.mean(chances)
 
 
@@ -76,7 +63,7 @@ def metropolis_path(
     key: Key,
     steps: int,
 ) -> tuple[Float[Array, "s ..."], Float[Array, " s"]]:
-    """The points that the chain passes, and the acceptance probabilities of its steps."""
+    """The points that a chain from x passes, and the acceptance probabilities of its steps."""
     length = jnp.sqrt(2 * t) * _WALK_LENGTH / jnp.sqrt(manifold.dim)
 
     def step(carry, key):
@@ -121,7 +108,6 @@ def langevin(
     t: Scalar,
     x0: Point,
     key: Key,
-    steps: int = _LANGEVIN_STEPS,
 ) -> tuple[Point, Scalar]:
     """A draw from the density exp(phi(y)) around x0, and the acceptance rate."""
     key_start, key_walk, key_place = jr.split(key, 3)
@@ -153,5 +139,5 @@ def langevin(
     y, lift = manifold.tangent_coordinates(v)
     # The tilt widens the Gaussian: a first move part of the way along its slope.
     start = look(v + _FIRST_MOVE * variance * lift(jax.grad(tilt)(y)))
-    (_, y, _, _), chances = jax.lax.scan(step, start, jr.split(key_walk, steps))
+    (_, y, _, _), chances = jax.lax.scan(step, start, jr.split(key_walk, _LANGEVIN_STEPS))
     return manifold.point_at(y, x0, key_place), jnp.mean(chances)

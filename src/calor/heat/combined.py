@@ -51,26 +51,26 @@ class ProductKernel(AbstractHeatKernel):
     manifold: Product
     kernels: tuple[AbstractHeatKernel, ...]
 
+    def _factors(self, *points):
+        """The kernel of each factor, with the parts of points on it."""
+        return zip(self.kernels, *map(self.manifold.split, points), strict=True)
+
     def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
-        parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
-        each = [kernel.log_prob_at(t, part, part0) for kernel, part, part0 in parts]
+        each = [kernel.log_prob_at(t, *parts) for kernel, *parts in self._factors(x, x0)]
         return jnp.sum(jnp.stack(each))
 
     def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
-        parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(x0), strict=True)
-        return self.manifold.join(
-            *(kernel.score_at(t, part, part0) for kernel, part, part0 in parts)
-        )
+        each = [kernel.score_at(t, *parts) for kernel, *parts in self._factors(x, x0)]
+        return self.manifold.join(*each)
 
     def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         keys = jr.split(key, len(self.kernels))
-        parts = zip(self.kernels, self.manifold.split(x0), keys, strict=True)
-        return self.manifold.join(*(kernel.draw(t, part, k) for kernel, part, k in parts))
+        each = zip(self._factors(x0), keys, strict=True)
+        return self.manifold.join(*(kernel.draw(t, part, k) for (kernel, part), k in each))
 
     def join(self, x: Point, y: Point) -> Tangent:
         """Those of the factors."""
-        parts = zip(self.kernels, self.manifold.split(x), self.manifold.split(y), strict=True)
-        return self.manifold.join(*(kernel.join(part, end) for kernel, part, end in parts))
+        return self.manifold.join(*(kernel.join(*parts) for kernel, *parts in self._factors(x, y)))
 
     def latest(self) -> float:
         """The earliest of the factors."""

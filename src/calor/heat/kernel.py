@@ -64,7 +64,9 @@ class AbstractHeatKernel(eqx.Module):
         decide from which source a point came; a kernel that can have them more accurately than
         as differences of large numbers does so here.
         """
-        return compare_separately(self, t, x, sources)
+        values, scores = jax.vmap(lambda source: self.both_at(t, x, source))(sources)
+        largest = jnp.max(values)
+        return largest, values - largest, scores
 
     def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p(t, x | x0), with respect to the Riemannian volume."""
@@ -186,10 +188,6 @@ def phi_by_points(
     return log_prob(t, manifold.point_at(y, origin, jr.key(0)), origin)
 
 
-def compare_separately(
-    kernel: AbstractHeatKernel, t: Scalar, x: Point, sources: Float[Array, "m ..."]
-) -> tuple[Scalar, Float[Array, " m"], Float[Array, "m ..."]]:
-    """`compare_at` by evaluating the kernel once for each source."""
-    values, scores = jax.vmap(lambda source: kernel.both_at(t, x, source))(sources)
-    largest = jnp.max(values)
-    return largest, values - largest, scores
+def log_gaussian(t: Scalar, squared: Scalar, dim: int) -> Scalar:
+    """log G_t at a squared distance: the kernel of flat space, (4 pi t)^(-n/2) exp(-r^2 / 4t)."""
+    return -squared / (4 * t) - dim / 2 * jnp.log(4 * jnp.pi * t)

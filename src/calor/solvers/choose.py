@@ -159,7 +159,7 @@ def _best(manifold: Submanifold, *, key: Key | None, cache: Place) -> AbstractHe
 def _best_solved(manifold, key, cache):
     known = methods(manifold)
     series: Any = known["spectral"].build(key, cache) if "spectral" in known else None
-    if series is not None and _last_error(series.certificate) < _GOOD:
+    if series is not None and series.certificate.estimate(series.certificate.times[-1]) < _GOOD:
         return series
     if "pinn" not in known:
         raise ValueError(
@@ -205,10 +205,6 @@ def _better_from(late: Certificate, early: Certificate, start: float, end: float
     if len(times) - 1 in worse:
         return None
     return float(times[worse[-1] + 1 if worse else 0])
-
-
-def _last_error(certificate: Certificate) -> float:
-    return certificate.estimate(certificate.times[-1])
 
 
 # What is kept on disk.

@@ -4,6 +4,7 @@ Quotients are solved on their cover and products factor by factor, so a recipe s
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold
 from ..training.run import Run
 from .certify import certify_solution
+from .forms.collocation import trusted_radius
 from .recipes import RECIPES, REVISION, AbstractRecipe
 from .solved import learned_kernel
 
@@ -91,28 +93,24 @@ def own_recipe(manifold: AbstractManifold) -> type[AbstractRecipe]:
 
 def _solved(manifold, recipe, key, progress, resume, certificate_points):
     """The kernel of a manifold that stands alone."""
-    plan, record = recipe.plan(manifold), _record(manifold, recipe, key)
+    plan, numbers = recipe.plan(manifold), key_numbers(key).tolist()
+    record = {"manifold": str(manifold), "recipe": recipe.name}
+    record |= {"settings": recipe.settings(), "key": numbers}
+    t0, _ = plan.interval
+    if not plan.law.is_costly() and trusted_radius(manifold, t0) < math.sqrt(2 * t0):
+        raise ValueError(
+            f"solve: t0 = {t0:g} is too late for the short-time law of {manifold}, whose draws "
+            "then reach beyond its cut locus; give a smaller t0."
+        )
     # What a saved state must agree with to be continued.
-    identity = {name: record[name] for name in ("manifold", "recipe", "settings", "key")}
-    identity |= {"revision": REVISION, "equations": manifold.fingerprint()}
+    identity = {**record, "revision": REVISION, "equations": manifold.fingerprint()}
     run = Run(f"solving {manifold}", identity, progress, resume)
     found, seconds = plan.find(key=key, run=run)
     with jax.enable_x64(True):
         # What was found in float64 is kept, and certified, in float32.
         solution = jax.tree.map(lambda a: a.astype(jnp.float32) if eqx.is_array(a) else a, found)
-        certificate = certify_solution(
-            solution,
-            plan.law,
-            plan.interval,
-            points=certificate_points,
-            key=jr.fold_in(key, 2**20),
-        )
+        measured = {"points": certificate_points, "key": jr.fold_in(key, 2**20)}
+        certificate = certify_solution(solution, plan.law, plan.interval, **measured)
     versions = {"calor": __version__, "jax": jax.__version__}
     text = json.dumps({**record, "seconds": round(seconds, 1), **versions})
     return learned_kernel(manifold, plan.law, solution, plan.interval, certificate, text)
-
-
-def _record(manifold, recipe, key):
-    """How a kernel is made."""
-    settings, numbers = recipe.settings(), key_numbers(key).tolist()
-    return {"manifold": str(manifold), "recipe": recipe.name, "settings": settings, "key": numbers}

@@ -33,7 +33,7 @@ from ...manifolds import Submanifold
 from ...manifolds.base import TOLERANCE
 from ...store.stored import stored
 from ..certificate import Certificate
-from ..kernel import AbstractHeatKernel
+from ..kernel import AbstractHeatKernel, log_gaussian
 from . import certify
 from .laws import LAWS
 
@@ -150,7 +150,7 @@ class GeodesicLaw(AbstractHeatKernel):
         x, jacobian, log_distortion = self._shot(x0, basis, v, self._steps())
         log_distortion = jnp.where(jnp.isfinite(log_distortion), log_distortion, 0.0)
         curvature = (manifold.scalar_curvature(x) + manifold.scalar_curvature(x0)) / 12
-        gaussian = -v @ v / (4 * t) - manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
+        gaussian = log_gaussian(t, v @ v, manifold.dim)
         return gaussian - log_distortion / 2 + t * curvature, (x, jacobian)
 
     def residual(

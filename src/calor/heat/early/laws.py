@@ -29,7 +29,7 @@ from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import AbstractManifold, AbstractSymmetricSpace
 from ...store.stored import stored
 from ..combined import combine, components
-from ..kernel import AbstractHeatKernel
+from ..kernel import AbstractHeatKernel, log_gaussian
 from ..methods import method
 from .parametrix import parametrix
 
@@ -53,7 +53,7 @@ class Varadhan(AbstractHeatKernel):
     def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         toward = self.manifold.log_at(x, x0)
         squared = self.manifold.inner_at(x, toward, toward)  # unlike the distance, smooth at x = x0
-        return -squared / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
+        return log_gaussian(t, squared, self.manifold.dim)
 
     def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         return self.manifold.log_at(x, x0) / (2 * t)
@@ -84,7 +84,7 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
 
     def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """The Gaussian and the correction."""
-        return self._gaussian(t, y) + self.correction(t, y)
+        return log_gaussian(t, jnp.sum(y * y), self.manifold.dim) + self.correction(t, y)
 
     def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         return self.both_at(t, x, x0)[1]
@@ -92,10 +92,8 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
     def both_at(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         y, lift = self.manifold.lifted_coordinates(x, x0)
         correction, slope = jax.value_and_grad(self.correction, 1)(t, y)
-        return self._gaussian(t, y) + correction, lift(slope - y / (2 * t))
-
-    def _gaussian(self, t, y):
-        return -jnp.sum(y * y) / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
+        gaussian = log_gaussian(t, jnp.sum(y * y), self.manifold.dim)
+        return gaussian + correction, lift(slope - y / (2 * t))
 
     def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         return self.manifold.walk(t, x0, key)

@@ -16,7 +16,7 @@ import numpy as np
 from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import Euclidean, Torus
 from ...store.stored import stored
-from ..kernel import AbstractHeatKernel
+from ..kernel import AbstractHeatKernel, log_gaussian
 from ..methods import method
 
 
@@ -28,8 +28,7 @@ class EuclideanKernel(AbstractHeatKernel):
     manifold: Euclidean
 
     def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
-        squared = jnp.sum((x - x0) ** 2)
-        return -squared / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
+        return log_gaussian(t, jnp.sum((x - x0) ** 2), self.manifold.dim)
 
     def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         return (x0 - x) / (2 * t)

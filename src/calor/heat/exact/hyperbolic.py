@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
-from ...core.numerics import log_sinhc, safe_sqrt
+from ...core.numerics import log_sinhc
 from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import Hyperbolic
 from ...store.stored import stored
-from ..kernel import AbstractHeatKernel
+from ..kernel import AbstractHeatKernel, log_gaussian
 from ..methods import method
 from .radial import RadialSampler, concrete
 
@@ -51,9 +51,7 @@ class HyperbolicKernel(AbstractHeatKernel):
         return pull * self.manifold.log_at(x, x0)
 
     def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
-        z = self.manifold.draw_tangent(key, x0)
-        length = safe_sqrt(self.manifold.inner_at(x0, z, z))
-        return self.manifold.exp_at(x0, jnp.sqrt(2 * t) * self.sampler(t, length) * z)
+        return self.sampler.draw(self.manifold, t, x0, key)
 
 
 # V is an even function of r.  Below this distance it is replaced by its tangent as a function of
@@ -65,8 +63,7 @@ def radial_log_prob(dim: int, t: Scalar, squared: Scalar) -> Scalar:
     """log p on H^2 or H^3, as a function of the squared distance."""
     r, slope = _slope(dim, t, squared)
     below = jnp.where(squared < _SMALL**2, (squared - _SMALL**2) * slope / (2 * r), 0.0)
-    gaussian = -squared / (4 * t) - dim / 2 * jnp.log(4 * jnp.pi * t)
-    return gaussian + _remainder(dim, t, r) + below
+    return log_gaussian(t, squared, dim) + _remainder(dim, t, r) + below
 
 
 def radial_pull(dim: int, t: Scalar, squared: Scalar) -> Scalar:

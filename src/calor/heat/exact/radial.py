@@ -20,7 +20,9 @@ from scipy.integrate import cumulative_simpson
 from scipy.interpolate import PchipInterpolator
 from scipy.special import gammainc, gammaincc
 
-from ...core.types import Scalar
+from ...core.numerics import safe_sqrt
+from ...core.types import Key, Point, Scalar
+from ...manifolds import AbstractManifold
 from .chebyshev import ChebyshevTable, chebyshev_nodes
 
 _TIME_NODES, _LENGTH_NODES, _GRID = 40, 48, 3001
@@ -87,6 +89,12 @@ class RadialSampler:
         drift = self.growth * (after - jnp.sqrt(after * self.t_max)) / flat
         late = factor * jnp.sqrt(spread / after) + drift
         return jnp.where(t < self.t_min, early, late)
+
+    def draw(self, manifold: AbstractManifold, t: Scalar, x0: Point, key: Key) -> Point:
+        """A draw from the kernel around x0."""
+        z = manifold.draw_tangent(key, x0)
+        length = safe_sqrt(manifold.inner_at(x0, z, z))
+        return manifold.exp_at(x0, jnp.sqrt(2 * t) * self(t, length) * z)
 
 
 def _match(r, log_density, lower, upper):

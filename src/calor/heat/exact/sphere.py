@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import binom
 
-from ...core.numerics import accurate_dot, cot_remainder, safe_norm, safe_sqrt, sinc
+from ...core.numerics import accurate_dot, cot_remainder, safe_sqrt, sinc
 from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import Sphere
 from ...store.stored import stored
@@ -62,15 +62,14 @@ class SphereKernel(AbstractHeatKernel):
 
     def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         _, near, far = self._half_angles(x, x0)
-        return self.radial.log_prob(t, near, far)
+        return self.radial(t, near, far)[0]
 
     def score_at(self, t: Scalar, x: Point, x0: Point) -> Tangent:
         direction, near, far = self._half_angles(x, x0)
-        return self.radial.slope(t, near, far) * direction
+        return self.radial(t, near, far)[1] * direction
 
     def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
-        z = self.manifold.draw_tangent(key, x0)
-        return self.manifold.exp_at(x0, jnp.sqrt(2 * t) * self.sampler(t, safe_norm(z)) * z)
+        return self.sampler.draw(self.manifold, t, x0, key)
 
     def compare_at(
         self, t: Scalar, x: Point, sources: Float[Array, "m ..."]
@@ -78,7 +77,7 @@ class SphereKernel(AbstractHeatKernel):
         # Two sources about equally far from x: log p differs by the slope times the difference of
         # the cosines, and that difference is known beyond the working precision.
         direction, near, far = jax.vmap(lambda source: self._half_angles(x, source))(sources)
-        values, slopes = jax.vmap(self.radial.log_prob_and_slope, (None, 0, 0))(t, near, far)
+        values, slopes = jax.vmap(self.radial, (None, 0, 0))(t, near, far)
         high, low = jax.vmap(lambda source: accurate_dot(x, source))(sources)
         # One product with a mask instead of several look-ups: a third of the time of it all.
         table = jnp.stack([values, slopes, high, low, near, far])
@@ -129,20 +128,12 @@ class SphereRadial:
             np.stack([remainder + (rounded - exact) / (4 * t), ratio])
         )
 
-    def log_prob(self, t: Scalar, near: Scalar, far: Scalar) -> Scalar:
-        """log p at time t."""
-        return _log_prob_and_slope(self, t, near, far)[0]
-
-    def slope(self, t: Scalar, near: Scalar, far: Scalar) -> Scalar:
-        """d log p / d cos r, which is positive: the score is this times the part of x0 across x."""
-        return _log_prob_and_slope(self, t, near, far)[1]
-
-    def log_prob_and_slope(self, t: Scalar, near: Scalar, far: Scalar) -> tuple[Scalar, Scalar]:
-        """Both at once."""
+    def __call__(self, t: Scalar, near: Scalar, far: Scalar) -> tuple[Scalar, Scalar]:
+        """Both at time t; the score is the derivative, which is positive, times x0 across x."""
         return _log_prob_and_slope(self, t, near, far)
 
     def evaluate(self, t: Scalar, near: Scalar, far: Scalar) -> tuple[Scalar, Scalar]:
-        """Both at once, by the formulas above, to be differentiated in t and for the slope only."""
+        """Both by the formulas above, to be differentiated in t and for the slope only."""
         early = jnp.minimum(t, self.t_switch)
         remainder, log_ratio = self._remainders(early, far)
         width = _WIDTH * early**2
@@ -171,26 +162,20 @@ class SphereRadial:
         """vol * p - 1 and its derivative in the cosine."""
         n = self.dim
         density, slope = jnp.zeros_like(t), jnp.zeros_like(t)
-        before, here = jnp.ones_like(cosine), cosine  # C_{l-1}, C_l on S^n
-        before_up, here_up = (
-            jnp.zeros_like(cosine),
-            jnp.ones_like(cosine),
-        )  # one degree less, S^{n+2}
+        # C_{l-1} and C_l on S^n, and of one degree less on S^{n+2}.
+        before, here = jnp.ones_like(cosine), cosine
+        before_up, here_up = jnp.zeros_like(cosine), jnp.ones_like(cosine)
         terms = self.terms[0] if t.dtype == jnp.float32 else self.terms[1]
         degrees = np.arange(1, terms + 1)
         eigenvalues = degrees * (degrees + n - 1)
         multiplicities = jnp.asarray(_multiplicity(n, degrees), t.dtype)
         weights = multiplicities * jnp.exp(-jnp.asarray(eigenvalues, t.dtype) * t)
-        for degree, eigenvalue, weight in zip(
-            range(1, terms + 1), eigenvalues, weights, strict=True
-        ):
+        for degree, eigenvalue, weight in zip(degrees.tolist(), eigenvalues, weights, strict=True):
             density = density + weight * here
             slope = slope + weight * float(eigenvalue / n) * here_up
             before, here = here, _gegenbauer_step(n, degree, cosine, before, here)
-            before_up, here_up = (
-                here_up,
-                _gegenbauer_step(n + 2, degree - 1, cosine, before_up, here_up),
-            )
+            further = _gegenbauer_step(n + 2, degree - 1, cosine, before_up, here_up)
+            before_up, here_up = here_up, further
         return density, slope
 
 
@@ -239,7 +224,7 @@ def _tables(dim: int) -> tuple[SphereRadial, RadialSampler]:
 
     def log_density(t, r):
         near, far = np.sin(r / 2) ** 2, np.cos(r / 2) ** 2
-        values = concrete(radial.log_prob, t, near, far)
+        values = concrete(lambda *at: radial(*at)[0], t, near, far)
         return values + (dim - 1) * np.log(np.maximum(np.sin(r), 1e-300))
 
     return radial, RadialSampler(dim, log_density, np.pi, _T_MIN, _T_MAX)

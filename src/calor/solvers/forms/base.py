@@ -1,7 +1,6 @@
 """What a solution of the log heat equation is."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -10,10 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.types import Point, Scalar, Tangent
-from ...heat.equation import Terms
+from ...heat.equation import Terms, radial_terms
 from ...heat.kernel import phi_by_points
-from ...manifolds import AbstractManifold, calculus
+from ...manifolds import AbstractManifold, AbstractSymmetricSpace, calculus
 from ..draws import AbstractDraws, Phi, draws_in_coordinates
+
+Ends = tuple[Scalar, Scalar]
+"""The first and the last time of a window."""
 
 
 class AbstractSolution(eqx.Module):
@@ -25,13 +27,10 @@ class AbstractSolution(eqx.Module):
     def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p."""
 
-    @abstractmethod
     def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
-        """log p, and its Riemannian gradient in x."""
-
-    def score(self, t: Scalar, x: Point, x0: Point) -> Tangent:
-        """The Riemannian gradient of log p in x."""
-        return self.log_prob_and_score(t, x, x0)[1]
+        """log p, and its Riemannian gradient in x, by automatic differentiation."""
+        frame, value = self.manifold.frame(x), lambda x: self.log_prob(t, x, x0)
+        return value(x), calculus.gradient(value, x, frame)
 
     def terms(self, t: Scalar, x: Point, x0: Point) -> Terms:
         """The terms of the log heat equation, by automatic differentiation."""
@@ -57,14 +56,40 @@ class AbstractSolution(eqx.Module):
         """
         return draws_in_coordinates(self.manifold, phi, last)
 
+    def trained(self) -> Any:
+        """What of it is trained, if it is by stochastic gradients."""
+        return self
+
     def settles(self) -> bool:
         """Whether it knows log p beyond the solved interval too."""
         return True
 
 
-def in_window(
-    edges: tuple[float, ...], stacked: Any, t: Scalar
-) -> tuple[Any, tuple[Scalar, Scalar]]:
+class AbstractRadialSolution(AbstractSolution):
+    """A solution on a symmetric space, written in kernel coordinates y."""
+
+    manifold: eqx.AbstractVar[AbstractSymmetricSpace]
+
+    @abstractmethod
+    def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
+        """log p in kernel coordinates."""
+
+    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
+        """log p."""
+        return self.phi(t, self.manifold.kernel_coordinates(x, x0))
+
+    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
+        """The gradient in y, which the manifold carries to x in closed form."""
+        y, lift = self.manifold.lifted_coordinates(x, x0)
+        value, slope = jax.value_and_grad(self.phi, 1)(t, y)
+        return value, lift(slope)
+
+    def terms(self, t: Scalar, x: Point, x0: Point) -> Terms:
+        """The terms of the equation, in kernel coordinates."""
+        return radial_terms(self.phi, self.manifold, t, self.manifold.kernel_coordinates(x, x0))
+
+
+def in_window(edges: tuple[float, ...], stacked: Any, t: Scalar) -> tuple[Any, Ends]:
     """Of arrays with a row for each window of time those of the window of t, and its ends."""
     ends = jnp.asarray(edges, t.dtype)
     index = jnp.sum(t > ends[1:-1]) if len(edges) > 2 else 0
@@ -72,9 +97,16 @@ def in_window(
     return chosen, (ends[index], ends[index + 1])
 
 
-def remaining(weight: Callable[[Scalar], Scalar], rate: float, t: Scalar) -> Scalar:
-    """How small log(vol p) = w(t) N has become on a compact manifold, one until about 1/rate.
+def settling(rate: float, t: Scalar) -> Scalar:
+    """w(t), with which log(vol p) = w(t) N at the rate of the first eigenvalue; 1/4t if it is 0."""
+    return rate / (4 * jnp.expm1(rate * t)) if rate > 0 else 1 / (4 * t)
+
+
+def remaining(rate: float, t: Scalar) -> Scalar:
+    """How small log(vol p) = w(t) N has become, one until about 1/rate.
 
     Late log p itself is small, and its equation counts relative to it.
     """
-    return jnp.clip(weight(t) / weight(jnp.asarray(1 / rate, t.dtype)), 1e-3, 1.0)
+    if rate == 0:
+        return jnp.ones_like(t)
+    return jnp.clip(settling(rate, t) / settling(rate, jnp.asarray(1 / rate, t.dtype)), 1e-3, 1.0)

@@ -48,6 +48,10 @@ class CloudSolution(AbstractSolution):
         """Those of the points by themselves."""
         return Exact()
 
+    def trained(self) -> AbstractMatching:
+        """The matching."""
+        return self.matching
+
     def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
         """The score is from the posterior over matchings."""
         return self.kernel.both_at(t, x, x0)

@@ -13,9 +13,11 @@ from jaxtyping import Array, Float
 from ...core.types import Key, Scalar
 from ...heat.early.laws import AbstractCorrectedGaussian
 from ...heat.equation import radial_terms
+from ...heat.kernel import log_gaussian
 from ...manifolds import AbstractManifold, AbstractSymmetricSpace, calculus
 from ...training.sets import SetNetwork
-from .rows import EXCESS, Rows, scaled
+from .base import Ends
+from .rows import EXCESS, Rows, initial_error, scaled, times_between
 from .symmetric import AbstractForm, Settling
 
 # The law at t0 lacks the second geodesic around the manifold, whose share at the distance r is
@@ -34,7 +36,8 @@ def points_near_and_anywhere(
 
     Half of the points are Gaussian steps from the origin and half are uniform.
     """
-    t, key_x, key_u = _times(number, start, end, key)
+    key_t, key_x, key_u = jr.split(key, 3)
+    t = times_between(start, end, number, key_t)
     origin = manifold.origin()
 
     def near(t, key):
@@ -57,7 +60,8 @@ def points_of_walks(
 
     They come from Brownian motion, half of them a quarter further out.
     """
-    t, key_x, _ = _times(number, start, end, key)
+    key_t, key_x, _ = jr.split(key, 3)
+    t = times_between(start, end, number, key_t)
     origin = manifold.origin()
 
     def walk(t, key):
@@ -67,20 +71,8 @@ def points_of_walks(
     return t, y * jnp.where(jnp.arange(number) % 2 == 0, 1.0, 1.25)[:, None]
 
 
-def _times(number, start, end, key):
-    key_t, key_x, key_u = jr.split(key, 3)
-    u = (jnp.arange(number) + jr.uniform(key_t, (number,))) / number
-    return start * (end / start) ** u, key_x, key_u
-
-
 @eqx.filter_jit
-def interior(
-    form: AbstractForm,
-    t: Float[Array, " n"],
-    y: Float[Array, "n k"],
-    start: Scalar,
-    end: Scalar,
-) -> Rows:
+def interior(form: AbstractForm, t: Float[Array, " n"], y: Float[Array, "n k"], ends: Ends) -> Rows:
     """The rows of the equation itself.
 
     For phi = base + u, with b = grad log J the drift of the Laplacian,
@@ -91,10 +83,7 @@ def interior(
         base = radial_terms(form.base, form.manifold, t, y).residual()
         drift = jax.grad(form.manifold.log_area)(y) + 2 * jax.grad(form.base, 1)(t, y)
         weight = form.importance(t, y)
-        return {
-            **{"t": t, "y": y, "drift": drift, "base": base, "weight": weight},
-            **{"start": start, "end": end},
-        }
+        return {"t": t, "y": y, "drift": drift, "base": base, "weight": weight, "ends": ends}
 
     return scaled(jax.vmap(row)(t, y), len(t))
 
@@ -103,12 +92,18 @@ def equation(form: AbstractForm, network: SetNetwork, row: Rows) -> Scalar:
     """The weighted residual of the equation."""
 
     def u(t, y):
-        return form.correction(network, t, y, row["start"], row["end"])
+        return form.correction(network, t, y, row["ends"])
 
     change, slope = jax.grad(u, (0, 1))(row["t"], row["y"])
     basis = jnp.eye(len(slope), dtype=slope.dtype)
     laplacian = calculus.laplacian(lambda y: u(row["t"], y), row["y"], basis, row["drift"])
     return row["weight"] * (change - laplacian - jnp.sum(slope * slope) + row["base"])
+
+
+def initial(form: AbstractForm, network: SetNetwork, row: Rows) -> Scalar:
+    """The weighted residual of an initial value."""
+    start, _ = row["ends"]
+    return initial_error(form.correction(network, start, row["y"], row["ends"]), row)
 
 
 def trusted_radius(manifold: AbstractManifold, t0: Scalar | float) -> Scalar | float:
@@ -122,35 +117,27 @@ def trusted_radius(manifold: AbstractManifold, t0: Scalar | float) -> Scalar | f
 
 @eqx.filter_jit
 def initial_law(
-    form: Settling,
-    law: AbstractCorrectedGaussian,
-    y: Float[Array, "n k"],
-    t0: Scalar,
-    end: Scalar,
+    form: Settling, law: AbstractCorrectedGaussian, y: Float[Array, "n k"], ends: Ends
 ) -> Rows:
     """The rows of the initial condition at t0, from a short-time law."""
-    trusted = trusted_radius(form.manifold, t0)
-
-    def gaussian(t, y):
-        return -jnp.sum(y * y) / (4 * t) - form.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
-
-    def phi(t, y):
-        return gaussian(t, y) + law.correction(t, y)
+    manifold, (t0, _) = form.manifold, ends
+    trusted = trusted_radius(manifold, t0)
 
     def row(y):
-        error = jnp.abs(radial_terms(phi, form.manifold, t0, y).residual()) * t0
-        beyond = jnp.sum(y * y) > trusted**2
-        value = jnp.where(beyond, gaussian(t0, y) + EXCESS, phi(t0, y))
+        error = jnp.abs(radial_terms(law.phi, manifold, t0, y).residual()) * t0
+        squared = jnp.sum(y * y)
+        beyond = squared > trusted**2
+        excess = log_gaussian(t0, squared, manifold.dim) + EXCESS
+        value = jnp.where(beyond, excess, law.phi(t0, y)) - form.base(t0, y)
         weight = jnp.where(beyond, 0.03, 3 * form.tail(t0, y) / (1 + error / _LAW_ERROR))
-        common = {"weight": weight, "beyond": beyond, "start": t0, "end": end}
-        return {"y": y, "value": value - form.base(t0, y), **common}
+        return {"y": y, "value": value, "weight": weight, "beyond": beyond, "ends": ends}
 
     return scaled(jax.vmap(row)(y), len(y))
 
 
 @eqx.filter_jit
 def initial_window(
-    form: Settling, before: SetNetwork, y: Float[Array, "n k"], ends: Float[Array, " 3"]
+    form: Settling, before: SetNetwork, y: Float[Array, "n k"], edges: Float[Array, " 3"]
 ) -> Rows:
     """The rows of the initial condition of a window: the values where the one before it ends.
 
@@ -158,13 +145,14 @@ def initial_window(
         form: how the solution is written.
         before: the network of the window before.
         y: kernel coordinates.
-        ends: where the window before started, where this one starts, and where it ends.
+        edges: where the window before started, where this one starts, and where it ends.
     """
-    earlier, t, end = ends
+    earlier, t, end = edges
 
     def row(y):
-        value, weight = form.correction(before, t, y, earlier, t), 3 * form.tail(t, y)
-        common = {"beyond": jnp.asarray(False), "start": t, "end": end}
-        return {"y": y, "value": value, "weight": weight / form.late(t), **common}
+        value = form.correction(before, t, y, (earlier, t))
+        weight = 3 * form.tail(t, y) / form.late(t)
+        common = {"beyond": jnp.asarray(False), "ends": (t, end)}
+        return {"y": y, "value": value, "weight": weight, **common}
 
     return scaled(jax.vmap(row)(y), len(y))

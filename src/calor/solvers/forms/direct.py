@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.types import Point, Scalar, Tangent
-from ...heat.equation import Terms, radial_terms
-from ...manifolds import AbstractManifold, AbstractSymmetricSpace, calculus
+from ...heat.equation import Terms
+from ...manifolds import AbstractManifold, AbstractSymmetricSpace
 from ...store.stored import stored
 from ...training.perceptrons import FourierEmbedding, ModifiedMLP, PowerEmbedding
-from .base import AbstractSolution
+from .base import AbstractRadialSolution, AbstractSolution
 
 
 @stored("DirectSolution")
@@ -41,6 +41,10 @@ class DirectSolution(AbstractSolution):
         space: Any = self.manifold
         unordered = self.manifold.has_unordered_coordinates()
         return _InCoordinates(space, self) if unordered else _InSpace(space, self)
+
+    def trained(self) -> tuple[Any, ...]:
+        """All of it but the manifold."""
+        return self.embedding, self.time_embedding, self.network
 
     def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p."""
@@ -71,13 +75,8 @@ class _InSpace(AbstractSolution):
         embedded = jax.vmap(lambda source: self.network.embedding(space.relative(x, source)))
         return self.network.value(t, jnp.mean(embedded(self.manifold.orbit(x0)), axis=0))
 
-    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
-        """By automatic differentiation."""
-        frame, value = self.manifold.frame(x), lambda x: self.log_prob(t, x, x0)
-        return value(x), calculus.gradient(value, x, frame)
 
-
-class _InCoordinates(AbstractSolution):
+class _InCoordinates(AbstractRadialSolution):
     """Embedded are kernel coordinates."""
 
     manifold: AbstractSymmetricSpace
@@ -86,17 +85,3 @@ class _InCoordinates(AbstractSolution):
     def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """log p in kernel coordinates."""
         return self.network.value(t, self.network.embedding(y))
-
-    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
-        """log p."""
-        return self.phi(t, self.manifold.kernel_coordinates(x, x0))
-
-    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
-        """The gradient in y, which the manifold carries to x in closed form."""
-        y, lift = self.manifold.lifted_coordinates(x, x0)
-        value, slope = jax.value_and_grad(self.phi, 1)(t, y)
-        return value, lift(slope)
-
-    def terms(self, t: Scalar, x: Point, x0: Point) -> Terms:
-        """The terms of the equation, in kernel coordinates."""
-        return radial_terms(self.phi, self.manifold, t, self.manifold.kernel_coordinates(x, x0))

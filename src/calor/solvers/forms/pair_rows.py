@@ -11,14 +11,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float
 
 from ...core.types import Key, Point, Scalar
 from ...heat.early.geodesics import GeodesicLaw
 from ...manifolds import calculus
 from ...training.sets import SetNetwork
-from .pairs import PairForm
-from .rows import EXCESS, Rows, scaled
+from .pairs import PairForm, Window
+from .rows import EXCESS, Rows, initial_error, scaled, times_between
 
 # How fast rows lose weight with the depth dist^2/4t in the tail.
 _FALL = 1.5
@@ -55,7 +54,7 @@ def equation(form: PairForm, network: SetNetwork, row: Rows) -> Scalar:
     """The weighted residual of the equation."""
 
     def phi(t, x):
-        return form(network, row["c"], t, x, row["x0"], row["start"], row["end"])
+        return form(network, row["window"], t, x, row["x0"])
 
     at_t = lambda x: phi(row["t"], x)
     slopes = jax.vmap(lambda e: jax.jvp(at_t, (row["x"],), (e,))[1])(row["frame"])
@@ -64,36 +63,32 @@ def equation(form: PairForm, network: SetNetwork, row: Rows) -> Scalar:
     return row["weight"] * (change - laplacian - slopes @ slopes)
 
 
+def initial(form: PairForm, network: SetNetwork, row: Rows) -> Scalar:
+    """The weighted residual of an initial value."""
+    return initial_error(_initial_value(form, network, row), row)
+
+
 def slope(form: PairForm, network: SetNetwork, row: Rows) -> Scalar:
     """The weighted residual of an initial slope."""
-    value = lambda x: initial_value(form, network, {**row, "x": x})
+    value = lambda x: _initial_value(form, network, {**row, "x": x})
     found = jax.jvp(value, (row["x"],), (row["direction"],))[1]
     return row["weight"] * (found - row["slope"])
 
 
-def initial_value(form: PairForm, network: SetNetwork, row: Rows) -> Scalar:
+def _initial_value(form, network, row):
     """c + log p where a window starts."""
-    start = row["start"]
-    return form(network, row["c"], start, row["x"], row["x0"], start, row["end"])
+    window = row["window"]
+    return form(network, window, window.start, row["x"], row["x0"])
 
 
 def invariance(form: PairForm, network: SetNetwork, row: Rows) -> Scalar:
     """The weighted difference of the values at a pair and at its image."""
-
-    def value(x, x0):
-        return form(network, row["c"], row["t"], x, x0, row["start"], row["end"])
-
+    value = lambda x, x0: form(network, row["window"], row["t"], x, x0)
     return row["weight"] * (value(row["x"], row["x0"]) - value(*row["moved"]))
 
 
 def interior(
-    form: PairForm,
-    count: int,
-    network: SetNetwork | None,
-    start: Scalar,
-    end: Scalar,
-    c: Scalar,
-    key: Key,
+    form: PairForm, count: int, network: SetNetwork | None, window: Window, key: Key
 ) -> Rows:
     """The rows of the equation itself.
 
@@ -102,10 +97,10 @@ def interior(
     walks lead there.  Beside the initial values all of them have as much weight as before.
     """
     if network is None:
-        rows = _interior(form, count, start, end, c, key)
+        rows = _interior(form, count, window, key)
         return scaled({**rows, "share": jnp.ones_like(rows["t"])}, count)
     key_rows, key_choice = jr.split(key)
-    rows = _interior(form, _CANDIDATES * count, start, end, c, key_rows)
+    rows = _interior(form, _CANDIDATES * count, window, key_rows)
     return _chosen(form, count, network, rows, key_choice)
 
 
@@ -120,11 +115,10 @@ def _chosen(form, count, network, rows, key):
 
 
 @eqx.filter_jit
-def _interior(form, count, start, end, c, key):
+def _interior(form, count, window, key):
     key_time, key_pairs = jr.split(key)
     manifold = form.manifold
-    u = (jnp.arange(count) + jr.uniform(key_time, (count,))) / count
-    t = start * (end / start) ** u
+    t = times_between(window.start, window.end, count, key_time)
     x, x0 = _pairs(manifold, t, key_pairs)
 
     def row(t, x, x0):
@@ -135,9 +129,7 @@ def _interior(form, count, start, end, c, key):
             "frame": manifold.basis(x),
             "drift": manifold.coordinate_laplacian(x),
             "weight": t * _tail(form, t, x, x0),
-            "c": c,
-            "start": start,
-            "end": end,
+            "window": window,
         }
 
     return jax.vmap(row)(t, x, x0)
@@ -145,14 +137,14 @@ def _interior(form, count, start, end, c, key):
 
 @eqx.filter_jit
 def initial_law(
-    form: PairForm, count: int, radius: Scalar, t0: Scalar, end: Scalar, c: Scalar, key: Key
+    form: PairForm, count: int, radius: Scalar, window: Window, key: Key
 ) -> tuple[Rows, Rows]:
     """The rows of the initial condition at t0: half by shooting, half from above, far away."""
     manifold, law = form.manifold, GeodesicLaw(form.manifold)
+    c, t0, _ = window
     key_source, key_shot, key_far = jr.split(key, 3)
     x0 = jax.vmap(manifold.draw_point)(jr.split(key_source, count)).astype(t0.dtype)
     gaussian = -manifold.dim / 2 * jnp.log(4 * jnp.pi * t0)
-    common = {"c": c, "start": t0, "end": end}
 
     def shot(x0, key, stretch):
         basis = manifold.basis(x0)
@@ -162,21 +154,19 @@ def initial_law(
         known = jnp.isfinite(value) & jnp.all(jnp.isfinite(score)) & (length < radius)
         weight = jnp.where(known, 3 / (1 + length**2 / (4 * t0)) ** _FALL, 0.0)
         value, score = jnp.where(known, value, 0.0) + c, jnp.where(known, score, 0.0)
-        row = {"x": x, "x0": x0, "value": value, "weight": weight, "beyond": False, **common}
+        row = _row(window, x, x0, value, weight)
         return row, _slopes(form, row, lambda e: manifold.inner_at(x, e, score))
 
     def far(x, x0):
         depth = _depth(form, t0, x, x0)
         weight = jnp.where(jnp.sqrt(4 * t0 * depth) > radius, 0.03, 0.0)
         value = gaussian - depth + EXCESS + c
-        return {"x": x, "x0": x0, "value": value, "weight": weight, "beyond": True, **common}
+        return {**_row(window, x, x0, value, weight), "beyond": True}
 
     stretches = jnp.array([1.0, 1.5, 2.0])[jnp.arange(count) % 3]
     near, slopes = jax.vmap(shot)(x0, jr.split(key_shot, count), stretches)
     x = jax.vmap(manifold.draw_point)(jr.split(key_far, count)).astype(t0.dtype)
-    rows = jax.tree.map(
-        lambda a, b: jnp.concatenate([jnp.asarray(a), jnp.asarray(b)]), near, jax.vmap(far)(x, x0)
-    )
+    rows = jax.tree.map(lambda *both: jnp.concatenate(both), near, jax.vmap(far)(x, x0))
     return scaled(rows, count), scaled(_flat(slopes), count)
 
 
@@ -185,8 +175,8 @@ def initial_window(
     form: PairForm,
     count: int,
     before: SetNetwork,
-    ends: Float[Array, " 3"],
-    constants: Float[Array, " 2"],
+    earlier: Window,
+    window: Window,
     key: Key,
 ) -> tuple[Rows, Rows]:
     """The rows of the initial condition of a window: the values where the one before it ends.
@@ -195,38 +185,34 @@ def initial_window(
         form: how the solution is written.
         count: the number of pairs.
         before: the network of the window before.
-        ends: where the window before started, where this one starts, and where it ends.
-        constants: the constants of both.
+        earlier: the window before.
+        window: this one.
         key: a random key.
     """
-    (earlier, start, end), (c_before, c) = ends, constants
-    times = jnp.full(count, start)
-    x, x0 = _pairs(form.manifold, times, key)
+    start = window.start
+    x, x0 = _pairs(form.manifold, jnp.full(count, start), key)
 
     def row(x, x0):
-        value = lambda x: form(before, c_before, start, x, x0, earlier, start)
-        row = {
-            "x": x,
-            "x0": x0,
-            "value": value(x) - c_before + c,
-            "weight": 3 * _tail(form, start, x, x0),
-            "beyond": False,
-            "c": c,
-            "start": start,
-            "end": end,
-        }
+        value = lambda x: form(before, earlier, start, x, x0)
+        weight = 3 * _tail(form, start, x, x0)
+        row = _row(window, x, x0, value(x) - earlier.c + window.c, weight)
         return row, _slopes(form, row, lambda e: jax.jvp(value, (x,), (e,))[1])
 
     rows, slopes = jax.vmap(row)(x, x0)
     return scaled(rows, count), scaled(_flat(slopes), count)
 
 
+def _row(window, x, x0, value, weight):
+    """A row of an initial value that is known."""
+    return {"x": x, "x0": x0, "value": value, "weight": weight, "beyond": False, "window": window}
+
+
 def _slopes(form, row, slope):
     """Rows of the slopes along an orthonormal frame, where a row of values is."""
-    x, x0, start = row["x"], row["x0"], row["start"]
+    x, window = row["x"], row["window"]
     # An error of a slope counts as much as the one of a value that it makes within the kernel.
-    weight = row["weight"] * jnp.minimum(jnp.sqrt(2 * start), form.width)
-    shared = {"x": x, "x0": x0, "weight": weight, "c": row["c"], "start": start, "end": row["end"]}
+    weight = row["weight"] * jnp.minimum(jnp.sqrt(2 * window.start), form.width)
+    shared = {"x": x, "x0": row["x0"], "weight": weight, "window": window}
 
     def along(direction):
         return {"direction": direction, "slope": slope(direction), **shared}
@@ -245,7 +231,7 @@ def moved(symmetries: Callable[[Key], Callable[[Point], Point]], inside: Rows, k
 
     The share of the equation's residual that was chosen is not one of their own.
     """
-    kept = ("t", "x", "x0", "c", "start", "end")
+    kept = ("t", "x", "x0", "window")
 
     def move(key, t, x, x0, weight, share):
         isometry = symmetries(key)

@@ -32,18 +32,29 @@ times vol p has the mean one over the manifold, and tells it.  On a manifold tha
 lambda = 0 and w = 1/4t; c plays no role.
 """
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.numerics import arcsinh_ratio, cholesky_rows
-from ...core.types import Key, Point, Scalar, Tangent
-from ...manifolds import Submanifold, calculus
+from ...core.types import Key, Point, Scalar
+from ...manifolds import Submanifold
 from ...store.stored import stored
 from ...training.sets import SetNetwork, set_network
 from ..draws import AbstractDraws, CorrectedWalk, Phi
-from .base import AbstractSolution, in_window, remaining
+from .base import AbstractSolution, in_window, remaining, settling
+
+
+class Window(NamedTuple):
+    """A window of time."""
+
+    c: Scalar
+    """The logarithm of the volume, as far as it is known then."""
+    start: Scalar
+    end: Scalar
 
 
 @stored("PairForm")
@@ -67,17 +78,9 @@ class PairForm(eqx.Module):
         network = set_network(key, features, 1, 1, widths[:1], widths[1:])
         return eqx.tree_at(lambda n: n.out.weight, network, 0.3 * network.out.weight)
 
-    def weight(self, t: Scalar) -> Scalar:
-        """w(t)."""
-        if self.rate == 0:
-            return 1 / (4 * t)
-        return self.rate / (4 * jnp.expm1(self.rate * t))
-
     def late(self, t: Scalar) -> Scalar:
         """How small log(vol p) has become, one until about 1/rate."""
-        if self.rate == 0:
-            return jnp.ones_like(t)
-        return remaining(self.weight, self.rate, t)
+        return remaining(self.rate, t)
 
     def chord(self, x: Point, x0: Point) -> Float[Array, " N"]:
         """x - x0, with the length that the metric in the middle between them gives it."""
@@ -112,11 +115,8 @@ class PairForm(eqx.Module):
         turn = manifold.ambient_acceleration_at(middle, v)
         turn = turn - v * jnp.where(apart, manifold.inner_at(middle, turn, v) / safe, 0.0)
         turn = turn / safe  # e is never squared, which single precision might not hold
-        return (
-            stretch,
-            jnp.where(apart, manifold.inner_at(middle, turn, turn), 0.0) * length,
-            length,
-        )
+        bent = jnp.where(apart, manifold.inner_at(middle, turn, turn), 0.0) * length
+        return stretch, bent, length
 
     def squared_distance(self, x: Point, x0: Point) -> Scalar:
         """About the squared distance; of two points of a surface, if they are near each other."""
@@ -127,21 +127,14 @@ class PairForm(eqx.Module):
         return chord @ chord + self.bend(x, x0)[0] / 3
 
     def __call__(
-        self,
-        network: SetNetwork,
-        c: Scalar,
-        t: Scalar,
-        x: Point,
-        x0: Point,
-        start: Scalar,
-        end: Scalar,
+        self, network: SetNetwork, window: Window, t: Scalar, x: Point, x0: Point
     ) -> Scalar:
-        """c + log p, in the window of time from `start` to `end`."""
-        n = self.manifold.dim
+        """c + log p, in a window of time."""
+        n, (c, start, end) = self.manifold.dim, window
         inside = 2 * jnp.log(t / start) / jnp.log(end / start) - 1
         value = network(self._features(x, x0)[None], jnp.ones((1, 1), x.dtype), inside[None])
         base = -self.squared_distance(x, x0) - 2 * n * t * jnp.log(4 * jnp.pi * t) + 4 * c * t
-        return self.weight(t) * (base + self.width**2 * value)
+        return settling(self.rate, t) * (base + self.width**2 * value)
 
     def _features(self, x, x0):
         """What the network sees of two points, of order one."""
@@ -172,7 +165,7 @@ class PairSolution(AbstractSolution):
     def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p."""
         (network, c), ends = in_window(self.edges, (self.networks, self.constants), t)
-        return self.form(network, c, t, x, x0, *ends) - c
+        return self.form(network, Window(c, *ends), t, x, x0) - c
 
     def draws(self, phi: Phi, last: float) -> AbstractDraws:
         """By random walks that are set right."""
@@ -181,8 +174,3 @@ class PairSolution(AbstractSolution):
     def settles(self) -> bool:
         """If the manifold is compact."""
         return self.manifold.is_compact()
-
-    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
-        """By automatic differentiation."""
-        frame, value = self.manifold.frame(x), lambda y: self.log_prob(t, y, x0)
-        return value(x), calculus.gradient(value, x, frame)

@@ -7,14 +7,24 @@ first axes.
 from typing import Any
 
 import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
 
-from ...core.types import Scalar
+from ...core.types import Key, Scalar
 
 Rows = dict[str, Any]
 
 EXCESS = 1.5
 """Beyond where the initial law is known log p may exceed a Gaussian of about the distance by this
 much and no more: mass that hides there would not show in the loss."""
+
+
+def times_between(
+    start: Scalar | float, end: Scalar | float, count: int, key: Key
+) -> Float[Array, " n"]:
+    """Random times, log-uniform: one in each of so many equal parts."""
+    u = (jnp.arange(count) + jr.uniform(key, (count,))) / count
+    return start * (end / start) ** u
 
 
 def scaled(rows: Rows, count: int | Scalar) -> Rows:

@@ -32,13 +32,12 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from ...core.types import Key, Point, Scalar, Tangent
+from ...core.types import Key, Scalar
 from ...heat.early.laws import FirstOrder
-from ...heat.equation import Terms, radial_terms
 from ...manifolds import AbstractSymmetricSpace
 from ...store.stored import stored
 from ...training.sets import SetNetwork, set_network
-from .base import AbstractSolution, in_window, remaining
+from .base import AbstractRadialSolution, Ends, in_window, remaining, settling
 
 # How fast an equation loses weight with the depth in the tail.
 _FALL = 2
@@ -68,9 +67,9 @@ class AbstractForm(eqx.Module):
 
     @abstractmethod
     def correction(
-        self, network: SetNetwork, t: Scalar, y: Float[Array, " k"], start: Scalar, end: Scalar
+        self, network: SetNetwork, t: Scalar, y: Float[Array, " k"], ends: Ends
     ) -> Scalar:
-        """The part that is learned, in the window of time from `start` to `end`."""
+        """The part that is learned, in a window of time."""
 
     @abstractmethod
     def importance(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
@@ -95,14 +94,13 @@ class Spreading(AbstractForm):
 
     def base(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """The law of first order."""
-        gaussian = -jnp.sum(y * y) / (4 * t) - self.manifold.dim / 2 * jnp.log(4 * jnp.pi * t)
-        return gaussian + FirstOrder(self.manifold).correction(t, y)
+        return FirstOrder(self.manifold).phi(t, y)
 
     def correction(
-        self, network: SetNetwork, t: Scalar, y: Float[Array, " k"], start: Scalar, end: Scalar
+        self, network: SetNetwork, t: Scalar, y: Float[Array, " k"], ends: Ends
     ) -> Scalar:
         """scale t^2/(1 + t) N(t, y)."""
-        bounded = t / (t + end / 4)  # N is smooth at t = 0
+        bounded = t / (t + ends[1] / 4)  # N is smooth at t = 0
         value = network(*_items(self.manifold, y), (2.5 * bounded - 1)[None])
         return self.scale * t**2 / (1 + t) * value
 
@@ -133,21 +131,17 @@ class Settling(AbstractForm):
         return -self.manifold.log_volume().astype(t.dtype)  # pyright: ignore
 
     def correction(
-        self, network: SetNetwork, t: Scalar, y: Float[Array, " k"], start: Scalar, end: Scalar
+        self, network: SetNetwork, t: Scalar, y: Float[Array, " k"], ends: Ends
     ) -> Scalar:
         """w(t) N(t, y)."""
+        start, end = ends
         inside = 2 * jnp.log(jnp.minimum(t, end) / start) / jnp.log(end / start) - 1
         value = network(*_items(self.manifold, y), inside[None])
-        return self.weight(t) * value
-
-    def weight(self, t: Scalar) -> Scalar:
-        """w(t)."""
-        rate = self.manifold.spectral_gap()
-        return rate / (4 * jnp.expm1(rate * t))
+        return settling(self.manifold.spectral_gap(), t) * value
 
     def late(self, t: Scalar) -> Scalar:
         """How small log(vol p) has become, one until about 1/lambda."""
-        return remaining(self.weight, self.manifold.spectral_gap(), t)
+        return remaining(self.manifold.spectral_gap(), t)
 
     def tail(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """How much a row counts in the tail, by the depth dist^2/4t there.
@@ -184,7 +178,7 @@ def _items(manifold, y):
 
 
 @stored("RadialSolution")
-class RadialSolution(AbstractSolution):
+class RadialSolution(AbstractRadialSolution):
     """A solution in kernel coordinates y, with one network for each window of time."""
 
     manifold: AbstractSymmetricSpace
@@ -198,43 +192,24 @@ class RadialSolution(AbstractSolution):
 
     def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """log p in kernel coordinates."""
-        return self.form.base(t, y) + self.correction(t, y)
-
-    def correction(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
-        """What the networks add to the base, in kernel coordinates."""
-        (network, log_masses), (start, end) = in_window(
-            self.edges, (self.networks, self.log_masses), t
-        )
-        correction = self.form.correction(network, t, y, start, end)
-        first, last = log_masses
+        base, stacked = self.form.base(t, y), (self.networks, self.log_masses)
+        (network, (first, last)), ends = in_window(self.edges, stacked, t)
+        correction = self.form.correction(network, t, y, ends)
+        start, end = ends
         fraction = jnp.clip((t - start) / (end - start), 0.0, 1.0)
-        return correction - (first + fraction * (last - first))
-
-    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
-        """log p."""
-        return self.phi(t, self.manifold.kernel_coordinates(x, x0))
-
-    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
-        """The gradient in y, which the manifold carries to x in closed form."""
-        y, lift = self.manifold.lifted_coordinates(x, x0)
-        value, slope = jax.value_and_grad(self.phi, 1)(t, y)
-        return value, lift(slope)
-
-    def terms(self, t: Scalar, x: Point, x0: Point) -> Terms:
-        """The terms of the equation, in kernel coordinates."""
-        return radial_terms(self.phi, self.manifold, t, self.manifold.kernel_coordinates(x, x0))
+        return base + (correction - (first + fraction * (last - first)))
 
 
-def normalized(solution: RadialSolution) -> RadialSolution:
-    """The solution with its mass at the ends of its windows set to one."""
-    form = solution.form
+def normalized(
+    form: AbstractForm, edges: tuple[float, ...], networks: SetNetwork
+) -> RadialSolution:
+    """The solution with these networks, whose mass at the ends of its windows is one."""
 
     def log_masses(network, ends):
         def phi(t, y):
-            return form.base(t, y) + form.correction(network, t, y, *ends)
+            return form.base(t, y) + form.correction(network, t, y, ends)
 
         return jnp.stack([form.log_mass(phi, t) for t in ends])
 
-    ends = jnp.asarray(list(pairwise(solution.edges)))
-    masses = jax.vmap(log_masses)(solution.networks, ends)
-    return eqx.tree_at(lambda s: s.log_masses, solution, masses)
+    masses = jax.vmap(log_masses)(networks, jnp.asarray(list(pairwise(edges))))
+    return RadialSolution(form.manifold, form, edges, networks, masses)

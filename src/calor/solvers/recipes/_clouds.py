@@ -17,7 +17,6 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Float, Int
 
-from ...core.checks import positive_integer
 from ...core.types import Key
 from ...heat.clouds import permanents
 from ...heat.clouds.kernel import CloudKernel
@@ -27,6 +26,7 @@ from ...manifolds import PointCloud
 from ...training.loop import AbstractLoss
 from ...training.settings import Training
 from ..forms.clouds import CloudSolution, row_residual
+from ..forms.rows import times_between
 from .base import RECIPES, AbstractDescent, AbstractPlan, AbstractRecipe
 
 # Clouds to draw from; the weight of the past in the average.
@@ -61,8 +61,7 @@ class Clouds(AbstractRecipe):
     """The weight of permanents of small clouds; zero learns from the equation alone."""
 
     def __post_init__(self) -> None:
-        for name in ("width", "depth", "steps", "batch"):
-            positive_integer(vars(self)[name], name, "recipes.clouds")
+        self.check_counts("width", "depth", "steps", "batch")
         for name in ("learning_rate", "equation", "exact"):
             object.__setattr__(self, name, float(vars(self)[name]))
         if self.equation < 0 or self.exact < 0 or self.equation + self.exact == 0:
@@ -91,10 +90,6 @@ class CloudPlan(AbstractDescent):
         """A random network."""
         network = matching_network(key, self.recipe.width, self.recipe.depth)
         return CloudSolution(self.manifold, Learned(network))
-
-    def part(self, solution: CloudSolution, /) -> Any:
-        """The matching."""
-        return solution.matching
 
     def loss(self, key: Key) -> "CloudLoss":
         """Both terms, from clouds that are drawn once, small and large."""
@@ -163,8 +158,7 @@ def _noised(clouds, number, key):
     """Times, log-uniform, and clouds with noise and without."""
     key_cloud, key_time, key_noise = jr.split(key, 3)
     x0 = clouds[jr.randint(key_cloud, (number,), 0, len(clouds))]
-    u = (jnp.arange(number) + jr.uniform(key_time, (number,))) / number
-    t = _EARLIEST * (_LATEST / _EARLIEST) ** u
+    t = times_between(_EARLIEST, _LATEST, number, key_time)
     return t, x0 + jnp.sqrt(2 * t)[:, None, None] * jr.normal(key_noise, x0.shape), x0
 
 

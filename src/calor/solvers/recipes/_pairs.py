@@ -28,9 +28,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
 
-from ...core.checks import positive_integer
 from ...core.types import Key
 from ...heat.early.geodesics import GeodesicLaw, last_of_law, shortest_length
 from ...manifolds import Submanifold
@@ -38,8 +36,8 @@ from ...training import levenberg
 from ...training.levenberg import Done
 from ...training.sets import SetNetwork
 from ..forms import pair_rows
-from ..forms.pairs import PairForm, PairSolution
-from ..forms.rows import Rows, initial_error
+from ..forms.pairs import PairForm, PairSolution, Window
+from ..forms.rows import Rows
 from .base import (
     RECIPES,
     AbstractLeastSquares,
@@ -86,9 +84,7 @@ class Pairs(AbstractRecipe):
     """Of the layers of a network."""
 
     def __post_init__(self) -> None:
-        counts = {"points": self.points, "steps": self.steps, "rounds": self.rounds}
-        for name, value in counts.items():
-            positive_integer(value, name, "recipes.pairs")
+        self.check_counts("points", "steps", "rounds")
         object.__setattr__(self, "widths", tuple(self.widths))
         if len(self.widths) < 2:
             raise ValueError(
@@ -121,18 +117,13 @@ class Pairs(AbstractRecipe):
         # Where nothing settles, every window is harder than the one before.
         spread = 8 * t0 if rate > 0 else 2 * t0
         t1 = self.t1 or float(f"{max(last, spread):.3g}")
-        if t0 >= t1:
-            raise ValueError(
-                f"solve: the network takes over at t0 = {t0:.3g}, so t1 must be later, got "
-                f"t1 = {t1:.3g}."
-            )
         # A factor of two while the kernel spreads, then of four: late it is a few eigenfunctions,
         # which one network follows for longer.
         edges = windows(t0, t1, lambda t: 2 if rate * t < _SPREAD else 4)
         with jax.enable_x64(True):
             template = form.network(jr.key(0), self.widths)
         law = GeodesicLaw(manifold)
-        return PairWindows(manifold, law, (t0, t1), template, self, form, edges, radius)
+        return PairWindows(manifold, law, (t0, t1), template, form, self, edges, radius)
 
 
 class PairWindows(AbstractLeastSquares):
@@ -142,8 +133,8 @@ class PairWindows(AbstractLeastSquares):
     law: GeodesicLaw
     interval: tuple[float, float] = eqx.field(static=True)
     template: SetNetwork
-    recipe: Pairs = eqx.field(static=True)
     form: PairForm
+    recipe: Pairs = eqx.field(static=True)
     edges: tuple[float, ...] = eqx.field(static=True)
     """Ends of the windows of time."""
     radius: float = eqx.field(static=True)
@@ -155,18 +146,14 @@ class PairWindows(AbstractLeastSquares):
 
     def residuals(self) -> dict[str, levenberg.Residual]:
         """The equation, values and slopes where a window starts, and what isometries keep."""
-
-        def initial(network, row):
-            return initial_error(pair_rows.initial_value(self.form, network, row), row)
-
-        blocks = {
-            "equation": self.residual(pair_rows.equation, self.form),
-            "initial": self.residual(initial),
-            "slope": self.residual(pair_rows.slope, self.form),
+        parts = {
+            "equation": pair_rows.equation,
+            "initial": pair_rows.initial,
+            "slope": pair_rows.slope,
         }
         if self.manifold.symmetries is not None:
-            blocks["invariance"] = self.residual(pair_rows.invariance, self.form)
-        return blocks
+            parts["invariance"] = pair_rows.invariance
+        return {name: self.residual(part) for name, part in parts.items()}
 
     def begin(self, stage: int, done: Done, key: Key) -> levenberg.Step:
         """Random weights, or what the round or the window before found."""
@@ -174,27 +161,26 @@ class PairWindows(AbstractLeastSquares):
         if stage == 0:
             random = self.form.network(key, self.recipe.widths)
             return levenberg.start(parameters_of(random), blocks, _NEW)
-        is_new = self._window(stage) > self._window(stage - 1)
+        is_new = self._number(stage) > self._number(stage - 1)
         damping = _NEW if is_new else _CONTINUED
         return levenberg.start(done.parameters[stage - 1], blocks, damping)
 
     def rows(self, stage: int, done: Done, key: Key) -> Sequence[Rows]:
         """Rows of the equation, of the initial values and slopes, and of images."""
-        form, window, count = self.form, self._window(stage), self.recipe.points
-        edges, constants = jnp.asarray(self.edges), self._constants(done, window + 1)
-        start, end = edges[window], edges[window + 1]
+        form, number, count = self.form, self._number(stage), self.recipe.points
+        windows = self._windows(done, number + 1)
         key_inside, key_initial = jr.split(key)
         trained = None
-        if stage > 0 and self._window(stage - 1) == window:
+        if stage > 0 and self._number(stage - 1) == number:
             trained = self.network(done.parameters[stage - 1])
-        inside = pair_rows.interior(form, count, trained, start, end, constants[-1], key_inside)
-        if window == 0:
-            given = jnp.asarray(self.radius), start, end, constants[0]
-            initial = pair_rows.initial_law(form, count // 2, *given, key_initial)
+        inside = pair_rows.interior(form, count, trained, windows[-1], key_inside)
+        if number == 0:
+            radius = jnp.asarray(self.radius)
+            initial = pair_rows.initial_law(form, count // 2, radius, windows[0], key_initial)
         else:
-            before = self._found(done, window - 1)
-            given = before, edges[window - 1 : window + 2], constants[-2:]
-            initial = pair_rows.initial_window(form, count // 2, *given, key_initial)
+            before, (earlier, now) = self._found(done, number - 1), windows[-2:]
+            given = form, count // 2, before, earlier, now
+            initial = pair_rows.initial_window(*given, key_initial)
         if self.manifold.symmetries is None:
             return (inside, *initial)
         moved = pair_rows.moved(self.manifold.symmetries, inside, jr.fold_in(key, 1))
@@ -202,33 +188,30 @@ class PairWindows(AbstractLeastSquares):
 
     def solution(self, done: Done) -> PairSolution:
         """The networks of all windows."""
-        count = len(self.edges) - 1
-        networks = [self._found(done, window) for window in range(count)]
+        windows = self._windows(done, len(self.edges) - 1)
+        networks = [self._found(done, number) for number in range(len(windows))]
         stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *networks)
-        constants = self._constants(done, count)
+        constants = jnp.stack([window.c for window in windows])
         return PairSolution(self.manifold, self.form, self.edges, stacked, constants)
 
-    def _window(self, stage: int) -> int:
-        """The window of a stage; the first one has twice as many rounds."""
+    def _number(self, stage: int) -> int:
+        """The number of a stage's window; the first one has twice as many rounds."""
         return max(stage // self.recipe.rounds - 1, 0)
 
-    def _found(self, done: Done, window: int) -> SetNetwork:
+    def _found(self, done: Done, number: int) -> SetNetwork:
         """The network after the last round of a window."""
-        return self.network(done.parameters[(window + 2) * self.recipe.rounds - 1])
+        return self.network(done.parameters[(number + 2) * self.recipe.rounds - 1])
 
-    def _constants(self, done: Done, count: int) -> Float[Array, " w"]:
-        """The constant of each window: a guess of the volume's logarithm, then what is found."""
-        if not self.manifold.is_compact():
-            return jnp.zeros(count)
-        constants = [self.manifold.log_volume().astype(float)]
-        for window in range(1, count):
-            c = constants[-1]
-            if self.edges[window] > _SPREAD / self.form.rate:
-                before = self._found(done, window - 1)
-                ends = map(jnp.asarray, self.edges[window - 1 : window + 1])
-                c = c - _log_mean(self.form, before, c, *ends)
-            constants.append(c)
-        return jnp.stack(constants)
+    def _windows(self, done: Done, count: int) -> list[Window]:
+        """The first windows: with a guess of the volume's logarithm, then with what is found."""
+        edges, is_compact = jnp.asarray(self.edges), self.manifold.is_compact()
+        c = self.manifold.log_volume().astype(float) if is_compact else jnp.zeros(())
+        windows = [Window(c, edges[0], edges[1])]
+        for number in range(1, count):
+            if is_compact and self.edges[number] > _SPREAD / self.form.rate:
+                c = c - _log_mean(self.form, self._found(done, number - 1), windows[-1])
+            windows.append(Window(c, edges[number], edges[number + 1]))
+        return windows
 
 
 @functools.lru_cache(maxsize=16)
@@ -252,9 +235,9 @@ def _rate(manifold):
     inverse = lambda x: manifold.basis(x).T @ manifold.basis(x)
     slopes = np.mean(jax.jit(jax.vmap(inverse))(points), axis=0, dtype=float)
     variances, directions = np.linalg.eigh(np.cov(np.asarray(points, float).T))
-    kept = directions[:, variances > 1e-6 * variances[-1]]
-    kept = kept / np.sqrt(variances[variances > 1e-6 * variances[-1]])
-    return float(f"{np.linalg.eigvalsh(kept.T @ slopes @ kept)[0]:.2g}")
+    kept = variances > 1e-6 * variances[-1]
+    functions = directions[:, kept] / np.sqrt(variances[kept])
+    return float(f"{np.linalg.eigvalsh(functions.T @ slopes @ functions)[0]:.2g}")
 
 
 def _form(manifold):
@@ -267,13 +250,13 @@ def _form(manifold):
 
 
 @eqx.filter_jit
-def _log_mean(form, network, c, start, end):
-    """log of the mean of vol p at the time `end` over all pairs of random points."""
-    x = jax.vmap(form.manifold.draw_point)(jr.split(jr.key(3), _POINTS)).astype(c.dtype)
+def _log_mean(form, network, window):
+    """log of the mean of vol p where a window ends, over all pairs of random points."""
+    x = jax.vmap(form.manifold.draw_point)(jr.split(jr.key(3), _POINTS)).astype(window.c.dtype)
     others = jnp.arange(_POINTS)
 
     def row(i):
-        values = jax.vmap(lambda y: form(network, c, end, x[i], y, start, end))(x)
+        values = jax.vmap(lambda y: form(network, window, window.end, x[i], y))(x)
         return jnp.sum(jnp.where(others == i, 0.0, jnp.exp(values)))
 
     return jnp.log(jnp.sum(jax.lax.map(row, others)) / (_POINTS * (_POINTS - 1)))

@@ -6,7 +6,8 @@ of points, its initial law that of points with labels.
 """
 
 import dataclasses
-from abc import abstractmethod
+import math
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -37,6 +38,7 @@ from ...training.settings import Training
 from ..forms.base import AbstractSolution
 from ..forms.clouds import CloudSolution, pair_graph
 from ..forms.direct import DirectSolution
+from ..forms.rows import times_between
 from .base import AbstractDescent, AbstractPlan, AbstractRecipe, check_space, check_times
 
 # Clouds to start from, and units of a hidden layer of the network of pairs.
@@ -75,9 +77,7 @@ class Paper(AbstractRecipe):
     """Whether to use random weight factorization."""
 
     def __post_init__(self) -> None:
-        counts = {"width": self.width, "depth": self.depth, "steps": self.steps}
-        for name, value in counts.items():
-            positive_integer(value, name, "recipes.paper")
+        self.check_counts("width", "depth", "steps")
         positive_integer(self.frequencies, "frequencies", "recipes.paper", at_least=2)
         if positive_integer(self.batch, "batch", "recipes.paper", at_least=64) % _SLICES:
             raise ValueError(
@@ -92,87 +92,56 @@ class Paper(AbstractRecipe):
 
         It embeds what is seen from x0, on a symmetric space or a quotient of one.
         """
-        entry = _SETTINGS.find(manifold)
-        if entry is None:
-            check_space(manifold.covering())
-        assert entry is not None
-        setting: AbstractSetting = entry.made(manifold)
+        setting = _setting(manifold)
         t0, t1 = min(self.t0, setting.latest_start), self.t1 or setting.end
         if t0 >= t1:
             raise ValueError(f"solve: t0 must be below t1, got t0 = {t0} and t1 = {t1}.")
-        return PaperPlan(manifold, setting.law(), (t0, t1), self, setting)
+        return PaperPlan(manifold, setting.law, (t0, t1), self, setting.start)
 
 
-# The paper's settings.
+# The paper's settings, by family of manifolds.
 
 
-class AbstractSetting(eqx.Module):
-    """What the paper does on a family of manifolds; registered for it."""
+class Setting(NamedTuple):
+    """What the paper does on a manifold."""
 
-    manifold: eqx.AbstractVar[AbstractManifold]
-    end: ClassVar[float]
+    law: AbstractHeatKernel
+    """For short times."""
+    start: Callable[[Paper, tuple[float, float], Key], AbstractSolution]
+    """A solution with a random network, for a recipe and an interval."""
+    end: float = 5.0
     """Where the solved interval ends by default."""
-    latest_start: ClassVar[float]
+    latest_start: float = math.inf
     """Where it starts at the latest."""
-
-    @abstractmethod
-    def law(self) -> AbstractHeatKernel:
-        """The short-time law."""
-
-    @abstractmethod
-    def start(self, recipe: Paper, interval: tuple[float, float], key: Key) -> Any:
-        """A solution with a random network."""
-
-    @abstractmethod
-    def part(self, solution: Any, /) -> Any:
-        """What of it is trained."""
 
 
 @_SETTINGS.register(PointCloud, covers=False)
-class OfClouds(AbstractSetting):
-    """A network of pairs of points."""
+def _of_clouds(manifold: PointCloud) -> Setting:
+    """A network of pairs of points; at first they have labels."""
 
-    manifold: PointCloud
-    end: ClassVar[float] = 0.5
-    latest_start: ClassVar[float] = 0.01
-
-    def law(self) -> AbstractHeatKernel:
-        """That of points with labels."""
-        return CloudKernel(self.manifold, Labelled())
-
-    def start(self, recipe: Paper, interval: tuple[float, float], key: Key) -> Any:
-        """A random graph."""
+    def start(recipe, interval, key):
         _, _, key_network = jr.split(key, 3)
-        return CloudSolution(self.manifold, pair_graph(key_network, _CLOUD_WIDTH, interval))
+        return CloudSolution(manifold, pair_graph(key_network, _CLOUD_WIDTH, interval))
 
-    def part(self, solution: Any) -> Any:
-        """The matching."""
-        return solution.matching
+    return Setting(CloudKernel(manifold, Labelled()), start, end=0.5, latest_start=0.01)
 
 
 @_SETTINGS.register(
     AbstractSymmetricSpace, when=lambda space: space.has_unordered_coordinates(), covers=True
 )
-class OfSets(AbstractSetting):
-    """The powers S_k and A_k of unordered coordinates."""
+def _of_sets(manifold: AbstractSymmetricSpace) -> Setting:
+    """The powers S_k and A_k of unordered coordinates; at first the zeroth order."""
 
-    manifold: AbstractSymmetricSpace
-    end: ClassVar[float] = 1.0
-    latest_start: ClassVar[float] = float("inf")
+    def embedding(count, key):
+        return PowerEmbedding(jr.uniform(key, (count,), minval=1.0, maxval=5.0))
 
-    def law(self) -> AbstractHeatKernel:
-        """The zeroth order."""
-        return ZerothOrder(self.manifold)
+    return Setting(ZerothOrder(manifold), _direct(manifold, embedding), end=1.0)
 
-    def start(self, recipe: Paper, interval: tuple[float, float], key: Key) -> Any:
-        """Random exponents."""
-        key_embedding, *keys = jr.split(key, 3)
-        exponents = jr.uniform(key_embedding, (recipe.frequencies,), minval=1.0, maxval=5.0)
-        return _direct(recipe, self.manifold, PowerEmbedding(exponents), interval, *keys)
 
-    def part(self, solution: Any) -> Any:
-        """All of it but the manifold."""
-        return _direct_part(solution)
+@_SETTINGS.register(AbstractSymmetricSpace, covers=True)
+def _of_spaces(manifold: AbstractSymmetricSpace) -> Setting:
+    """Fourier's embedding of a space in the flat one around it; at first the third order."""
+    return Setting(short_time_law(manifold, order=3), _direct(manifold, _fourier(manifold)))
 
 
 def _is_covered(manifold: AbstractManifold) -> bool:
@@ -181,68 +150,44 @@ def _is_covered(manifold: AbstractManifold) -> bool:
     return entry is not None and entry.facts["covers"]
 
 
-@_SETTINGS.register(AbstractSymmetricSpace, covers=True)
-class OfSpaces(AbstractSetting):
-    """Fourier's embedding of a space in the flat one around it."""
-
-    manifold: AbstractSymmetricSpace
-    end: ClassVar[float] = 5.0
-    latest_start: ClassVar[float] = float("inf")
-
-    def law(self) -> AbstractHeatKernel:
-        """The parametrix of third order."""
-        return short_time_law(self.manifold, order=3)
-
-    def start(self, recipe: Paper, interval: tuple[float, float], key: Key) -> Any:
-        """Random frequencies."""
-        return _fourier(recipe, self.manifold, self.manifold, interval, key)
-
-    def part(self, solution: Any) -> Any:
-        """All of it but the manifold."""
-        return _direct_part(solution)
-
-
 @_SETTINGS.register(AbstractQuotient, when=_is_covered, covers=False)
-class OfQuotients(AbstractSetting):
-    """The mean of Fourier's embedding over the images of a point."""
-
-    manifold: AbstractQuotient
-    end: ClassVar[float] = 5.0
-    latest_start: ClassVar[float] = float("inf")
-
-    def law(self) -> AbstractHeatKernel:
-        """The one of the cover, summed over images."""
-        entry = _SETTINGS.find(self.manifold.cover)
-        assert entry is not None
-        return QuotientKernel(self.manifold, entry.made(self.manifold.cover).law())
-
-    def start(self, recipe: Paper, interval: tuple[float, float], key: Key) -> Any:
-        """Random frequencies."""
-        return _fourier(recipe, self.manifold, self.manifold.cover, interval, key)
-
-    def part(self, solution: Any) -> Any:
-        """All of it but the manifold."""
-        return _direct_part(solution)
+def _of_quotients(manifold: AbstractQuotient) -> Setting:
+    """The mean of Fourier's embedding over the images of a point; at first the law of the cover."""
+    law = _setting(manifold.cover).law
+    start = _direct(manifold, _fourier(manifold.cover))
+    return Setting(QuotientKernel(manifold, law), start)
 
 
-def _fourier(recipe, manifold, space, interval, key):
-    """A random network of what is seen in the flat space around a manifold or its cover."""
-    key_embedding, *keys = jr.split(key, 3)
-    size = jax.eval_shape(lambda x: space.relative(x, x), space.origin()).size
-    frequencies = 2.0 * jr.normal(key_embedding, (size, recipe.frequencies))
-    return _direct(recipe, manifold, FourierEmbedding(frequencies), interval, *keys)
+def _setting(manifold: AbstractManifold) -> Setting:
+    entry = _SETTINGS.find(manifold)
+    if entry is None:
+        check_space(manifold.covering())
+    assert entry is not None
+    return entry.made(manifold)
 
 
-def _direct(recipe, manifold, embedding, interval, key_time, key_network):
-    count = recipe.frequencies
-    times = FourierEmbedding(2.0 * jr.normal(key_time, (1, count // 2)))
-    inputs = 2 * count + 1 + 2 * (count // 2)
-    network = modified_mlp(key_network, inputs, recipe.width, recipe.depth, recipe.factorize)
-    return DirectSolution(manifold, embedding, times, network, *interval)
+def _fourier(space):
+    """Makes random frequencies of what is seen in the flat space around a space."""
+
+    def embedding(count, key):
+        size = jax.eval_shape(lambda x: space.relative(x, x), space.origin()).size
+        return FourierEmbedding(2.0 * jr.normal(key, (size, count)))
+
+    return embedding
 
 
-def _direct_part(solution):
-    return solution.embedding, solution.time_embedding, solution.network
+def _direct(manifold, embedding):
+    """Makes a random network of what is embedded, and of the time."""
+
+    def start(recipe, interval, key):
+        key_embedding, key_time, key_network = jr.split(key, 3)
+        count = recipe.frequencies
+        times = FourierEmbedding(2.0 * jr.normal(key_time, (1, count // 2)))
+        inputs = 2 * count + 1 + 2 * (count // 2)
+        network = modified_mlp(key_network, inputs, recipe.width, recipe.depth, recipe.factorize)
+        return DirectSolution(manifold, embedding(count, key_embedding), times, network, *interval)
+
+    return start
 
 
 # The training.
@@ -255,21 +200,17 @@ class PaperPlan(AbstractDescent):
     law: AbstractHeatKernel
     interval: tuple[float, float] = eqx.field(static=True)
     recipe: Paper = eqx.field(static=True)
-    setting: AbstractSetting
+    random: Callable[..., AbstractSolution] = eqx.field(static=True)
+    """Makes a solution with a random network, see `Setting`."""
 
     def start(self, key: Key) -> AbstractSolution:
         """A random network."""
-        return self.setting.start(self.recipe, self.interval, key)
-
-    def part(self, solution: Any, /) -> Any:
-        """What of a solution is trained."""
-        return self.setting.part(solution)
+        return self.random(self.recipe, self.interval, key)
 
     def loss(self, key: Key) -> "PaperLoss":
         """The losses, from sources that are drawn once: the origin, or many clouds."""
         sources = self.manifold.sources(_SOURCES, key)
-        setting, recipe = self.setting, self.recipe
-        return PaperLoss(self.manifold, self.law, setting, sources, self.interval, recipe.steps)
+        return PaperLoss(self.manifold, self.law, sources, self.interval, self.recipe.steps)
 
     def training(self) -> Training:
         """Plain Adam, of which the last weights are kept."""
@@ -308,7 +249,6 @@ class PaperLoss(AbstractLoss):
 
     manifold: AbstractManifold
     law: AbstractHeatKernel
-    setting: AbstractSetting
     sources: Float[Array, "s ..."]
     interval: tuple[float, float] = eqx.field(static=True)
     steps: int = eqx.field(static=True)
@@ -322,8 +262,7 @@ class PaperLoss(AbstractLoss):
         key_t, key_x, key_initial = jr.split(key, 3)
         t0, t1 = self.interval
         end = t0 * (t1 / t0) ** jnp.clip(2 * step / self.steps, 0.05, 1.0)
-        u = (jnp.arange(count) + jr.uniform(key_t, (count,))) / count
-        t = t0 * (end / t0) ** u
+        t = times_between(t0, end, count, key_t)
         x, x0 = self._walks(t, key_x)
         return Examples(t, x, x0, *self._walks(jnp.full(count // 4, t0), key_initial))
 
@@ -355,7 +294,7 @@ class PaperLoss(AbstractLoss):
 
     def adapt(self, state: Any, model: Any, examples: Any, step: Int[Array, ""]) -> Any:
         """Now and then a term counts more, the smaller its gradient is."""
-        parameters, rest = trainable(model, self.setting.part)
+        parameters, rest = trainable(model, lambda solution: solution.trained())
 
         def balanced():
             slopes = jax.jacrev(lambda p: self._terms(eqx.combine(p, rest), examples))(parameters)

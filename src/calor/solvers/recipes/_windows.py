@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from ...core.checks import positive_integer
 from ...core.registry import Registry
 from ...core.types import Key
 from ...heat.early.laws import short_time_law
@@ -25,7 +24,7 @@ from ...training import levenberg
 from ...training.levenberg import Done
 from ...training.sets import SetNetwork
 from ..forms import collocation
-from ..forms.rows import Rows, initial_error
+from ..forms.rows import Rows
 from ..forms.symmetric import RadialSolution, Settling, Spreading, normalized
 from .base import (
     RECIPES,
@@ -67,11 +66,8 @@ class Default(AbstractRecipe):
     """Random starts on compact spaces, of which the best is kept."""
 
     def __post_init__(self) -> None:
-        counts = {"points": self.points, "rounds": self.rounds, "starts": self.starts}
-        if self.steps is not None:
-            counts["steps"] = self.steps
-        for name, value in counts.items():
-            positive_integer(value, name, "recipes.default")
+        given = () if self.steps is None else ("steps",)
+        self.check_counts("points", "rounds", "starts", *given)
         check_times(self.t0, self.t1, "recipes.default")
 
     def plan(self, manifold: Any) -> AbstractPlan:
@@ -79,7 +75,7 @@ class Default(AbstractRecipe):
         check_space(manifold)
         entry = _PLANS.find(manifold)
         assert entry is not None
-        t1 = self.t1 or (5.0 if len(manifold.grouping()) == 1 else 1.0)
+        t1 = self.t1 or (1.0 if manifold.has_unordered_coordinates() else 5.0)
         # With enough orders that the error of the law at t0 is far below the one of the network.
         return entry.made(self, manifold, short_time_law(manifold, order=6), t1)
 
@@ -94,8 +90,8 @@ class Windows(AbstractLeastSquares):
     law: AbstractHeatKernel
     interval: tuple[float, float] = eqx.field(static=True)
     template: SetNetwork
-    recipe: Default = eqx.field(static=True)
     form: Settling
+    recipe: Default = eqx.field(static=True)
     edges: tuple[float, ...] = eqx.field(static=True)
     """Ends of the windows: each is twice as long as the one before, the last longer."""
 
@@ -108,13 +104,8 @@ class Windows(AbstractLeastSquares):
 
     def residuals(self) -> dict[str, levenberg.Residual]:
         """The equation, and the values where a window starts."""
-
-        def initial(network, row):
-            start, end = row["start"], row["end"]
-            return initial_error(self.form.correction(network, start, row["y"], start, end), row)
-
-        equation = self.residual(collocation.equation, self.form)
-        return {"equation": equation, "initial": self.residual(initial)}
+        parts = {"equation": collocation.equation, "initial": collocation.initial}
+        return {name: self.residual(part) for name, part in parts.items()}
 
     def begin(self, stage: int, done: Done, key: Key) -> levenberg.Step:
         """Random weights, the best of the random starts, or what the window before found."""
@@ -131,23 +122,22 @@ class Windows(AbstractLeastSquares):
         """Rows of the equation at collocation points, and of the initial values."""
         window = max(stage - self.recipe.starts, 0)
         edges = jnp.asarray(self.edges)
-        start, end = edges[window], edges[window + 1]
+        ends = start, end = edges[window], edges[window + 1]
         draw, count = collocation.points_near_and_anywhere, self.recipe.points
         key_inside, key_initial = jr.split(key)
         t, y = draw(self.manifold, count, start, end, key_inside)
-        inside = collocation.interior(self.form, t, y, start, end)
+        inside = collocation.interior(self.form, t, y, ends)
         _, y = draw(self.manifold, max(count // 4, 100), start, start, key_initial)
         if window == 0:
-            return inside, collocation.initial_law(self.form, self.law, y, start, end)  # pyright: ignore
+            return inside, collocation.initial_law(self.form, self.law, y, ends)  # pyright: ignore
         before = self.network(done.parameters[stage - 1])
-        ends = edges[window - 1 : window + 2]
-        return inside, collocation.initial_window(self.form, before, y, ends)
+        known = edges[window - 1 : window + 2]
+        return inside, collocation.initial_window(self.form, before, y, known)
 
     def solution(self, done: Done) -> RadialSolution:
         """The networks of all windows."""
         networks = jax.vmap(self.network)(done.parameters[self.recipe.starts :])
-        masses = jnp.zeros((len(self.edges) - 1, 2))
-        return normalized(RadialSolution(self.manifold, self.form, self.edges, networks, masses))
+        return normalized(self.form, self.edges, networks)
 
 
 def _has_cut_locus(manifold: Any) -> bool:
@@ -157,10 +147,6 @@ def _has_cut_locus(manifold: Any) -> bool:
 @_PLANS.register(AbstractSymmetricSpace, when=_has_cut_locus)
 def _windows(recipe: Default, manifold: Any, law: AbstractHeatKernel, t1: float) -> Windows:
     t0 = recipe.t0 or 0.1
-    if t0 >= t1:
-        raise ValueError(
-            f"solve: the network takes over at t0 = {t0}, so t1 must be later, got t1 = {t1}."
-        )
     if manifold.coordinate_count() > _MOST_COORDINATES:
         raise ValueError(
             f"solve: the kernel of {manifold} has {manifold.coordinate_count()} coordinates, "
@@ -170,7 +156,7 @@ def _windows(recipe: Default, manifold: Any, law: AbstractHeatKernel, t1: float)
     edges, form = windows(t0, t1, lambda t: 2), Settling(manifold)
     with jax.enable_x64(True):
         template = form.network(jr.key(0))
-    return Windows(manifold, law, (t0, t1), template, recipe, form, edges)
+    return Windows(manifold, law, (t0, t1), template, form, recipe, edges)
 
 
 class Rounds(AbstractLeastSquares):
@@ -180,8 +166,8 @@ class Rounds(AbstractLeastSquares):
     law: AbstractHeatKernel
     interval: tuple[float, float] = eqx.field(static=True)
     template: SetNetwork
-    recipe: Default = eqx.field(static=True)
     form: Spreading
+    recipe: Default = eqx.field(static=True)
 
     def steps(self) -> tuple[int, ...]:
         """One stage for each round."""
@@ -189,7 +175,7 @@ class Rounds(AbstractLeastSquares):
 
     def residuals(self) -> dict[str, levenberg.Residual]:
         """The equation alone: the initial value is exact."""
-        return {"equation": self.residual(collocation.equation, self.form)}
+        return {"equation": self.residual(collocation.equation)}
 
     def begin(self, stage: int, done: Done, key: Key) -> levenberg.Step:
         """Random weights, or what the round before found."""
@@ -202,13 +188,12 @@ class Rounds(AbstractLeastSquares):
         key_inside, _ = jr.split(key)
         count = self.recipe.points
         t, y = collocation.points_of_walks(self.manifold, count, end / 200, end, key_inside)
-        return (collocation.interior(self.form, t, y, start, end),)
+        return (collocation.interior(self.form, t, y, (start, end)),)
 
     def solution(self, done: Done) -> RadialSolution:
         """The network of the last round."""
         networks = jax.vmap(self.network)(done.parameters[-1:])
-        masses = jnp.zeros((1, 2))
-        return normalized(RadialSolution(self.manifold, self.form, self.interval, networks, masses))
+        return normalized(self.form, self.interval, networks)
 
 
 @_PLANS.register(AbstractSymmetricSpace)
@@ -218,7 +203,7 @@ def _rounds(recipe: Default, manifold: Any, law: AbstractHeatKernel, t1: float) 
         times = jnp.asarray(t1 / 200), jnp.asarray(t1)
         t, y = collocation.points_of_walks(manifold, 256, *times, jr.key(0))
         ends = jnp.zeros(()), jnp.ones(())
-        left = collocation.interior(Spreading(manifold, 1.0), t, y, *ends)
+        left = collocation.interior(Spreading(manifold, 1.0), t, y, ends)
         size = float(np.mean(np.abs(left["base"] / t))) / 2
         form = Spreading(manifold, float(f"{max(size, 1e-3):.2g}"))
-        return Rounds(manifold, law, (0.0, t1), form.network(jr.key(0)), recipe, form)
+        return Rounds(manifold, law, (0.0, t1), form.network(jr.key(0)), form, recipe)

@@ -17,6 +17,7 @@ import jax.random as jr
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from ...core.checks import positive_integer
 from ...core.registry import Registry
 from ...core.types import Key, Scalar
 from ...heat.kernel import AbstractHeatKernel
@@ -67,12 +68,19 @@ class AbstractRecipe(ABC):
         """The settings, as JSON."""
         return dataclasses.asdict(self)
 
+    def check_counts(self, *names: str) -> None:
+        """Raise unless these settings are positive integers."""
+        for name in names:
+            positive_integer(vars(self)[name], name, f"recipes.{self.name}")
+
 
 class AbstractLeastSquares(AbstractPlan, levenberg.AbstractStages):
     """Stages of the Levenberg-Marquardt method, small networks in double precision."""
 
     template: eqx.AbstractVar[SetNetwork]
     """A network of the size that is solved for."""
+    form: eqx.AbstractVar[Any]
+    """How the solution is written in terms of it."""
 
     @abstractmethod
     def solution(self, done: Done) -> AbstractSolution:
@@ -88,9 +96,9 @@ class AbstractLeastSquares(AbstractPlan, levenberg.AbstractStages):
         """The network that has these parameters."""
         return ravel_pytree(self.template)[1](parameters)
 
-    def residual(self, function: Callable[..., Scalar], *given: Any) -> levenberg.Residual:
-        """A residual of the parameters from one of a network."""
-        return lambda parameters, row: function(*given, self.network(parameters), row)
+    def residual(self, function: Callable[[Any, SetNetwork, Any], Scalar]) -> levenberg.Residual:
+        """A residual of the parameters from one of the form, a network and a row."""
+        return lambda parameters, row: function(self.form, self.network(parameters), row)
 
 
 class AbstractDescent(AbstractPlan):
@@ -99,10 +107,6 @@ class AbstractDescent(AbstractPlan):
     @abstractmethod
     def start(self, key: Key) -> AbstractSolution:
         """A solution with random weights."""
-
-    @abstractmethod
-    def part(self, solution: Any, /) -> Any:
-        """What of a solution is trained."""
 
     @abstractmethod
     def loss(self, key: Key) -> AbstractLoss:
@@ -122,7 +126,7 @@ class AbstractDescent(AbstractPlan):
                 self.training(),
                 key=key_steps,
                 run=run,
-                part=self.part,
+                part=lambda solution: solution.trained(),
             )
         return solution, float(history.seconds[-1])
 
@@ -135,11 +139,18 @@ def parameters_of(network: SetNetwork) -> Float[Array, " p"]:
 def windows(t0: float, t1: float, factor: Callable[[float], int]) -> tuple[float, ...]:
     """The ends of windows of time, each longer than the one before by a factor.
 
+    Raises unless t1 is later than t0.
+
     Args:
         t0: the start of the first.
         t1: the end of the last, which may be longer.
         factor: by which a window that starts at a time ends later.
     """
+    if t0 >= t1:
+        raise ValueError(
+            f"solve: the network takes over at t0 = {t0:.3g}, so t1 must be later, got "
+            f"t1 = {t1:.3g}."
+        )
     edges = [t0]
     while 1.5 * factor(edges[-1]) * edges[-1] < t1:
         edges.append(factor(edges[-1]) * edges[-1])

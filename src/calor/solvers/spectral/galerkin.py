@@ -31,11 +31,11 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import scipy.linalg
-from tqdm import tqdm
 
+from ...core.bar import bar
 from ...core.checks import positive_integer, random_key
 from ...core.types import Key
-from ...heat.certificate import TIMES, assembled
+from ...heat.certificate import TIMES
 from ...heat.early.geodesics import GeodesicLaw, last_of_law, shortest_length
 from ...manifolds import Submanifold
 from .polynomials import derivatives, orthonormal_polynomials
@@ -90,22 +90,15 @@ def solve_spectral(
             f"solve_spectral: the spectral method is for dimensions up to {LARGEST_DIMENSION}, "
             f"{manifold} has {manifold.dim}; use 'short-time'."
         )
-    with jax.enable_x64(True):
-        bar = tqdm(
-            total=6,
-            desc=f"solving {manifold}",
-            disable=None if progress is None else not progress,
-            leave=False,
-        )
-        with bar:
-            solved = _solve(manifold, key, functions, degree, bar)
+    with jax.enable_x64(True), bar(6, f"solving {manifold}", progress=progress) as shown:
+        solved = _solve(manifold, key, functions, degree, shown)
     return jax.tree.map(lambda a: a.astype(jnp.float32) if eqx.is_inexact_array(a) else a, solved)
 
 
-def _solve(manifold, key, most, degree, bar):
+def _solve(manifold, key, most, degree, shown):
     def say(stage):
-        bar.set_postfix_str(stage)
-        bar.update()
+        shown.set_postfix_str(stage)
+        shown.update()
 
     say("random points")
     key_points, key_pairs, key_check = jr.split(key, 3)
@@ -147,12 +140,21 @@ def _solve(manifold, key, most, degree, bar):
     say("law for small times")
     log_volume = jnp.asarray(_log_volume(kernel, few, complete))
     kernel = dataclasses.replace(kernel, log_volume=log_volume)
-    t0, discrepancy = _switch(kernel, few, complete, key_pairs)
+    t0, largest, mean = _switch(kernel, few, complete, key_pairs)
     terms = max(2, int(np.sum(eigenvalues * t0 < -math.log(_SMALLEST_TERM))))
     coefficients, eigenvalues = kernel.coefficients[:, :terms], kernel.eigenvalues[:terms]
     kernel = dataclasses.replace(kernel, coefficients=coefficients, eigenvalues=eigenvalues, t0=t0)
     say("certificate")
-    certificate = _certificate(kernel, discrepancy, few, key_check)
+    certificate = kernel.measured(
+        np.geomspace(t0, max(6 / float(eigenvalues[1]), 4 * t0), TIMES),
+        few,
+        key_check,
+        # One: all eigenfunctions but the first, a constant, have mean zero.
+        log_mass=np.zeros(TIMES),
+        initial_error=largest,
+        initial_mean=mean,
+        earlier=kernel.law.certified(t0),
+    )
     return dataclasses.replace(kernel, certificate=certificate)
 
 
@@ -244,21 +246,4 @@ def _switch(kernel, points, complete, key):
     # A little later than where they agree best: the rare points far out, where the series has
     # lost its digits, are hardly seen among so few.
     best = min(int(np.argmin(relative)) + 1, agreed[-1] if len(agreed) else len(times) - 1)
-    return float(times[best]), (float(found[best].max()), float(found[best].mean()))
-
-
-def _certificate(kernel, discrepancy, points, key):
-    """Of the series, whose error at t0 is what it differs from the law; and of the law."""
-    times = np.geomspace(kernel.t0, max(6 / float(kernel.eigenvalues[1]), 4 * kernel.t0), TIMES)
-    return assembled(
-        kernel.manifold,
-        kernel.t0,
-        times,
-        kernel.columns(times, points, key),
-        len(points),
-        # One: all eigenfunctions but the first, a constant, have mean zero.
-        log_mass=np.zeros(TIMES),
-        initial_error=discrepancy[0],
-        initial_mean=discrepancy[1],
-        earlier=kernel.law.certified(kernel.t0),
-    )
+    return float(times[best]), float(found[best].max()), float(found[best].mean())

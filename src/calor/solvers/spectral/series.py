@@ -1,5 +1,7 @@
 """Heat kernels as sums over eigenfunctions, with a law for small times below."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.types import Key, Point, Scalar, Tangent
-from ...heat.certificate import FURTHER, Certificate, Column, assembled, column
+from ...heat.certificate import FURTHER, Certificate, assembled, column
 from ...heat.joined import AbstractJoinedKernel
 from ...heat.kernel import AbstractHeatKernel
 from ...manifolds import Submanifold, calculus
@@ -37,26 +39,21 @@ class SpectralKernel(AbstractJoinedKernel):
 
     def late_log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """The series."""
-        source = self.source(t, x0)
-        return jnp.log(self._lifted(self.functions(x) @ source, x0, source)) - self.log_volume
-
-    def _lifted(self, series, x0, source):
-        """The value of the series, where rounding took it below what it can resolve lifted."""
-        resolved = 32 * jnp.finfo(series.dtype).eps * (self.functions(x0) @ source)
-        return jnp.maximum(series, resolved)
-
-    def late_score(self, t: Scalar, x: Point, x0: Point) -> Tangent:
-        """The gradient of the series over the series."""
-        source = self.source(t, x0)
-
-        def log_series(y):
-            return jnp.log(self._lifted(self.functions(y) @ source, x0, source))
-
-        return calculus.gradient(log_series, x, self.manifold.basis(x))
+        return self._log_series(t, x0)(x) - self.log_volume
 
     def late_both(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
-        """Both of the series."""
-        return self.late_log_prob(t, x, x0), self.late_score(t, x, x0)
+        """The score is the gradient of the series over the series."""
+        log_series = self._log_series(t, x0)
+        score = calculus.gradient(log_series, x, self.manifold.basis(x))
+        return log_series(x) - self.log_volume, score
+
+    def _log_series(self, t, x0):
+        """The logarithm of p(t, . | x0) times the volume."""
+        source = self.source(t, x0)
+        here = self.functions(x0) @ source
+        # Rounding takes it below what it can resolve.
+        lowest = 32 * jnp.finfo(here.dtype).eps * here
+        return lambda x: jnp.log(jnp.maximum(self.functions(x) @ source, lowest))
 
     def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         return self.manifold.walk(t, x0, key)
@@ -94,8 +91,17 @@ class SpectralKernel(AbstractJoinedKernel):
         largest = jnp.max(jnp.abs(jnp.stack([change / p, bend / p - squared, squared])))
         return (change - bend) / p, largest
 
-    def columns(self, times: np.ndarray, sources: Float[Array, "n N"], key: Key) -> list[Column]:
-        """What a certificate says of some times, from random walks that start at the sources."""
+    def measured(
+        self, times: np.ndarray, sources: Float[Array, "n N"], key: Key, **parts: Any
+    ) -> Certificate:
+        """The certificate from random walks that start at the sources.
+
+        Args:
+            times: at which to measure.
+            sources: where the walks start.
+            key: a random key.
+            **parts: the fields that are not measured here, as in `assembled`.
+        """
         manifold, count = self.manifold, len(sources)
         factors = jnp.where(jnp.arange(count) % 2 == 0, 1.0, FURTHER)
 
@@ -108,19 +114,17 @@ class SpectralKernel(AbstractJoinedKernel):
 
         keys = jr.split(key, len(times))
         rows = jax.jit(lambda rows: jax.lax.map(measure, rows))((jnp.asarray(times), keys))
-        return [column(*row) for row in zip(*map(np.asarray, rows), strict=True)]
+        columns = [column(*row) for row in zip(*map(np.asarray, rows), strict=True)]
+        return assembled(manifold, self.t0, times, columns, count, **parts)
 
     def certified_again(self, *, points: int, key: Key) -> Certificate:
         """The residual at new points; its volume and what it says of the law are as they were."""
         key_source, key_inside = jr.split(key)
         before, sources = self.certificate, self.manifold.sources(points, key_source)
-        times = np.array(before.times)
-        return assembled(
-            self.manifold,
-            before.t0,
-            times,
-            self.columns(times, sources, key_inside),
-            points,
+        return self.measured(
+            np.array(before.times),
+            sources,
+            key_inside,
             log_mass=np.array(before.log_mass),
             initial_error=before.initial_error,
             initial_mean=before.initial_mean,
