@@ -25,20 +25,20 @@ def safe_norm(x: Float[Array, "..."]) -> Float[Array, ""]:
 
 def sinc(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """sin(x) / x, as an even smooth function."""
-    small = jnp.abs(x) < 0.1
-    x2 = x * x
-    series = 1 - x2 / 6 * (1 - x2 / 20 * (1 - x2 / 42 * (1 - x2 / 72)))
-    safe = jnp.where(small, 1.0, x)
-    return jnp.where(small, series, jnp.sin(safe) / safe)
+    return _ratio(jnp.sin, x, -x * x)
 
 
 def sinhc(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """sinh(x) / x, as an even smooth function."""
+    return _ratio(jnp.sinh, x, x * x)
+
+
+def _ratio(sine, x, square):
+    """sine(x) / x, whose Taylor series in -x^2 or x^2 is the same for the two sines."""
     small = jnp.abs(x) < 0.1
-    x2 = x * x
-    series = 1 + x2 / 6 * (1 + x2 / 20 * (1 + x2 / 42 * (1 + x2 / 72)))
+    series = 1 + square / 6 * (1 + square / 20 * (1 + square / 42 * (1 + square / 72)))
     safe = jnp.where(small, 1.0, x)
-    return jnp.where(small, series, jnp.sinh(safe) / safe)
+    return jnp.where(small, series, sine(safe) / safe)
 
 
 def log_sinhc(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -112,20 +112,20 @@ def even_features(x: Float[Array, "..."]) -> Float[Array, "... 2"]:
 
 def coth_remainder(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """(coth(x) - 1/x) / x, as an even smooth function, 1/3 at zero."""
-    small = jnp.abs(x) < 0.5
-    x2 = jnp.where(small, x * x, 0.0)
-    series = jnp.polyval(jnp.asarray(_COTH_SERIES[::-1], x2.dtype), x2, unroll=8)
-    safe = jnp.where(small, 1.0, x)
-    return jnp.where(small, series, (1 / jnp.tanh(safe) - 1 / safe) / safe)
+    return _with_series(_COTH_SERIES, lambda x: (1 / jnp.tanh(x) - 1 / x) / x, x)
 
 
 def cot_remainder(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """(1/x - cot(x)) / x, as an even function smooth for |x| < pi, 1/3 at zero."""
+    return _with_series(np.abs(_COTH_SERIES), lambda x: (1 / x - 1 / jnp.tan(x)) / x, x)
+
+
+def _with_series(coefficients, formula, x):
+    """An even function by its Taylor coefficients in x^2 near zero, and by a formula elsewhere."""
     small = jnp.abs(x) < 0.5
     x2 = jnp.where(small, x * x, 0.0)
-    series = jnp.polyval(jnp.asarray(np.abs(_COTH_SERIES[::-1]), x2.dtype), x2, unroll=8)
-    safe = jnp.where(small, 1.0, x)
-    return jnp.where(small, series, (1 / safe - 1 / jnp.tan(safe)) / safe)
+    series = jnp.polyval(jnp.asarray(coefficients[::-1], x2.dtype), x2, unroll=8)
+    return jnp.where(small, series, formula(jnp.where(small, 1.0, x)))
 
 
 # Powers of x^2 in (coth(x) - 1/x) / x: 2^(2k+2) B_(2k+2) / (2k+2)!

@@ -4,8 +4,8 @@ A picture is a function of points, their manifold and where to draw, which retur
 imports matplotlib inside, so that it can be registered where matplotlib is not installed.
 """
 
-from .registry import Register, Registry
+from .registry import Registry
 
 PICTURES = Registry("picture")
-picture: Register = PICTURES.register
+picture = PICTURES.register
 """Register a function `draw(points, manifold, axes)` for a class of manifolds."""

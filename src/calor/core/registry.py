@@ -5,8 +5,8 @@ in a user's own file, and asked by value: the entry of the nearest class along t
 order whose condition holds.  So nothing outside a family's own file needs to know its name.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -25,16 +25,6 @@ class Entry(NamedTuple):
     """For which values of the family it is meant."""
     facts: dict[str, Any]
     """What else was said of it."""
-
-
-class Register(Protocol):
-    """The method `register` of a registry."""
-
-    def __call__(
-        self, family: type, *, when: Callable[[Any], bool] = always, **facts: Any
-    ) -> Callable[[T], T]:
-        """A decorator that registers what it is put on for values of a class."""
-        ...
 
 
 class Registry:
@@ -78,11 +68,6 @@ class Registry:
     def find(self, value: Any) -> Entry | None:
         """The first of them, or None."""
         return next(iter(self.all(value)), None)
-
-    def entries(self) -> Iterator[tuple[type, Entry]]:
-        """All entries with their families, in the order they came."""
-        for family, entries in self._entries.items():
-            yield from ((family, entry) for entry in entries)
 
 
 def _refuse_other(known: Any, made: Any, family: type, what: str) -> None:

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from ..core.registry import Register, Registry
+from ..core.registry import Registry
 from ..manifolds import AbstractManifold
 
 FORMS = Registry("form")
-form: Register = FORMS.register
+form = FORMS.register
 """Register a function from a manifold to its `Form` for a class of manifolds."""
 
 NameRow = Callable[[int], str]

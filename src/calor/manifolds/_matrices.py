@@ -12,6 +12,8 @@ with u = log a etc., log[a, b] = 1 / exp[u, v] and log[a, b, c] = -exp[u, v, w] 
 exp[v, w] exp[u, w]).
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -97,30 +99,87 @@ def random_rotation(key: Key, size: int, dtype: jnp.dtype) -> Matrix:
     return jax.lax.scan(reflect, jnp.eye(size, dtype=dtype), (noise, jnp.arange(size)))[0]
 
 
-@jax.custom_jvp
-def symmetric_exp(s: Matrix) -> Matrix:
-    """exp(S) of a symmetric matrix."""
-    w, q = eigh(s)
-    return (q * jnp.exp(w)) @ q.T
+def _of_symmetric(
+    function: Callable[[Array], Array],
+    times_pairs: Callable[[Array, Array], Array],
+    triples: Callable[[Array], Array],
+) -> Callable[[Matrix], Matrix]:
+    """f(S) with the derivatives above, from f(w), f[w_i, w_j] E_ij and f[w_i, w_k, w_j].
+
+    The latter are functions of w and E, and of w, its values with the indices i, k, j.
+    """
+
+    @jax.custom_jvp
+    def value(s: Matrix) -> Matrix:
+        """f(S) of a symmetric matrix, positive definite where f asks for that."""
+        w, q = eigh(s)
+        return (q * function(w)) @ q.T
+
+    @value.defjvp
+    def _(primals, tangents):
+        (s,), (e,) = primals, tangents
+        return value(s), derivative(s, e)
+
+    @jax.custom_jvp
+    def derivative(s, e):
+        w, q = eigh(s)
+        return q @ times_pairs(w, q.T @ e @ q) @ q.T
+
+    @derivative.defjvp
+    def _(primals, tangents):
+        (s, e), (ds, de) = primals, tangents
+        w, q = eigh(s)
+        first, second, three = q.T @ e @ q, q.T @ ds @ q, triples(w)
+        mixed = jnp.einsum("ikj,ik,kj->ij", three, first, second)
+        mixed = mixed + jnp.einsum("ikj,ik,kj->ij", three, second, first)
+        return derivative(s, e), derivative(s, de) + q @ mixed @ q.T
+
+    return value
 
 
-@symmetric_exp.defjvp
-def _(primals, tangents):
-    (s,), (e,) = primals, tangents
-    return symmetric_exp(s), _exp_derivative(s, e)
+def _exp_pair(u, v):
+    """exp[u, v]."""
+    return jnp.exp((u + v) / 2) * sinhc((u - v) / 2)
 
 
-@jax.custom_jvp
-def symmetric_log(s: Matrix) -> Matrix:
-    """log(S) of a symmetric positive definite matrix."""
-    w, q = eigh(s)
-    return (q * log_eigenvalues(w)) @ q.T
+def _exp_pairs(u):
+    """exp[u_i, u_j]."""
+    return _exp_pair(u[:, None], u[None])
 
 
-@symmetric_log.defjvp
-def _(primals, tangents):
-    (s,), (e,) = primals, tangents
-    return symmetric_log(s), _log_derivative(s, e)
+def _exp_triples(u):
+    """exp[u_i, u_k, u_j]: a quotient, or a Taylor series where all three are close."""
+    x = jnp.stack(jnp.broadcast_arrays(u[:, None, None], u[None, :, None], u[None, None, :]))
+    x = jnp.sort(x, axis=0)
+    low, mid, high = x
+    close = high - low < 0.5
+    gap = jnp.where(close, 1.0, high - low)
+    quotient = (_exp_pair(mid, high) - _exp_pair(low, mid)) / gap
+    # sum_k h_k / (k + 2)! with complete homogeneous polynomials of the centred arguments
+    mean = jnp.mean(x, axis=0)
+    p2, p3, p4 = (jnp.sum((x - mean) ** k, axis=0) for k in (2, 3, 4))
+    series = jnp.exp(mean) * (1 / 2 + p2 / 48 + p3 / 360 + (p2**2 / 8 + p4 / 4) / 720)
+    return jnp.where(close, series, quotient)
+
+
+def log_eigenvalues(w: Float[Array, " n"]) -> Float[Array, " n"]:
+    """log of positive eigenvalues; what rounding took below zero is lifted above it."""
+    floor = jnp.max(w) * jnp.finfo(w.dtype).eps / 16
+    return jnp.log(jnp.where(w > 0, w, floor))
+
+
+def _log_triples(w):
+    u = log_eigenvalues(w)
+    pairs = _exp_pairs(u)
+    return -_exp_triples(u) / (pairs[:, :, None] * pairs[None] * pairs[:, None])
+
+
+symmetric_exp = _of_symmetric(jnp.exp, lambda w, e: _exp_pairs(w) * e, _exp_triples)
+"""exp(S) of a symmetric matrix."""
+symmetric_log = _of_symmetric(
+    log_eigenvalues, lambda w, e: e / _exp_pairs(log_eigenvalues(w)), _log_triples
+)
+"""log(S) of a symmetric positive definite matrix."""
 
 
 @jax.custom_jvp
@@ -165,12 +224,6 @@ def _(primals, tangents):
     log, tangent = jax.jvp(symmetric_log, (s,), (e,))
     safe = jnp.where(norm > 0, norm, 1.0)
     return norm, jnp.where(norm > 0, jnp.sum(log * tangent) / safe, 0.0)
-
-
-def log_eigenvalues(w: Float[Array, " n"]) -> Float[Array, " n"]:
-    """log of positive eigenvalues; what rounding took below zero is lifted above it."""
-    floor = jnp.max(w) * jnp.finfo(w.dtype).eps / 16
-    return jnp.log(jnp.where(w > 0, w, floor))
 
 
 # Eigenvalues alone.
@@ -238,64 +291,3 @@ def _bisect(diagonal, off_diagonal):
     ends = jnp.full(n, low), jnp.full(n, high)
     low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, ends)
     return (low + high) / 2
-
-
-@jax.custom_jvp
-def _exp_derivative(s, e):
-    w, q = eigh(s)
-    return q @ (_exp_pairs(w) * (q.T @ e @ q)) @ q.T
-
-
-@_exp_derivative.defjvp
-def _(primals, tangents):
-    (s, e), (ds, de) = primals, tangents
-    w, q = eigh(s)
-    second = _second_derivative(_exp_triples(w), q, e, ds)
-    return _exp_derivative(s, e), _exp_derivative(s, de) + second
-
-
-@jax.custom_jvp
-def _log_derivative(s, e):
-    w, q = eigh(s)
-    return q @ ((q.T @ e @ q) / _exp_pairs(log_eigenvalues(w))) @ q.T
-
-
-@_log_derivative.defjvp
-def _(primals, tangents):
-    (s, e), (ds, de) = primals, tangents
-    w, q = eigh(s)
-    u = log_eigenvalues(w)
-    pairs = _exp_pairs(u)
-    triples = -_exp_triples(u) / (pairs[:, :, None] * pairs[None] * pairs[:, None])
-    return _log_derivative(s, e), _log_derivative(s, de) + _second_derivative(triples, q, e, ds)
-
-
-def _second_derivative(triples, q, e, f):
-    """The sum over k above; `triples` has the indices i, k, j."""
-    e, f = q.T @ e @ q, q.T @ f @ q
-    mixed = jnp.einsum("ikj,ik,kj->ij", triples, e, f) + jnp.einsum("ikj,ik,kj->ij", triples, f, e)
-    return q @ mixed @ q.T
-
-
-def _exp_pairs(u):
-    """exp[u_i, u_j]."""
-    return jnp.exp((u[:, None] + u[None]) / 2) * sinhc((u[:, None] - u[None]) / 2)
-
-
-def _exp_triples(u):
-    """exp[u_i, u_k, u_j]: a quotient, or a Taylor series where all three are close."""
-    x = jnp.stack(jnp.broadcast_arrays(u[:, None, None], u[None, :, None], u[None, None, :]))
-    x = jnp.sort(x, axis=0)
-    low, mid, high = x
-    close = high - low < 0.5
-    gap = jnp.where(close, 1.0, high - low)
-
-    def pair(a, b):
-        return jnp.exp((a + b) / 2) * sinhc((a - b) / 2)
-
-    quotient = (pair(mid, high) - pair(low, mid)) / gap
-    # sum_k h_k / (k + 2)! with complete homogeneous polynomials of the centred arguments
-    mean = jnp.mean(x, axis=0)
-    p2, p3, p4 = (jnp.sum((x - mean) ** k, axis=0) for k in (2, 3, 4))
-    series = jnp.exp(mean) * (1 / 2 + p2 / 48 + p3 / 360 + (p2**2 / 8 + p4 / 4) / 720)
-    return jnp.where(close, series, quotient)

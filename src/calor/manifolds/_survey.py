@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from . import _geodesics as _solvers
+from ._geodesics import newton_point
+from .base import TOLERANCE
 
 # A Jacobian whose smallest singular value is below this part of its usual size counts as singular.
 RANK_TOLERANCE = 1e-3
@@ -66,27 +67,13 @@ def check_regular(owner: str, name: str, x: Any, jacobian: Any, metric: Any) -> 
         )
 
 
-def check_around(around: Any, n: int) -> np.ndarray:
-    """The points around which a manifold is looked at, as an array; errors if they are none."""
-    points = np.asarray(around, np.float32)
-    if points.ndim != 2 or points.shape[1] != n or len(points) < 2:
-        raise ValueError(
-            f"Submanifold: around must be at least two points, an array of shape (n, {n}), got one "
-            f"of shape {points.shape}."
-        )
-    if not np.isfinite(points).all():
-        raise ValueError("Submanifold: around has NaN or infinite entries; leave these points out.")
-    return points
-
-
 def survey(
-    manifold: Any, tolerance: float, around: Any
+    manifold: Any, around: Any
 ) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...], float, int]:
     """Find some points of a `Submanifold`, and measure it and its equations there.
 
     Args:
         manifold: not yet complete.
-        tolerance: how far from a zero of the equations a point may be.
         around: points of the manifold, if they are given and need not be found.
 
     Returns the usual length of each row of the Jacobian; points of the manifold; the root mean
@@ -96,15 +83,9 @@ def survey(
     with jax.ensure_compile_time_eval():
         normals = jr.normal(jr.key(0), (4 * ANCHORS, *manifold.shape))
         if around is None:
-            anchors = _find(manifold, tolerance, normals)
+            anchors = _found(manifold, normals)
         else:
-            anchors = np.random.default_rng(0).permutation(around)[:ANCHORS]
-            offset = float(jnp.max(jax.vmap(manifold.offset_at)(jnp.asarray(anchors))))
-            if not offset <= tolerance:
-                raise ValueError(
-                    f"Submanifold: a point of around is {offset:.3g} away from the zeros of the "
-                    f"constraint (tolerance {tolerance:g}); give points of the manifold."
-                )
+            anchors = _given(manifold, np.asarray(around, np.float32))
         count = len(anchors)
         middle = anchors.mean(axis=0)
         spread = np.sqrt(np.mean(np.sum((anchors - middle) ** 2, axis=1)))
@@ -132,11 +113,31 @@ def survey(
     return tuple(slopes.tolist()), tuple(map(tuple, anchors.tolist())), float(width), steps
 
 
-def _find(manifold, tolerance, starts):
+def _given(manifold, points):
+    """Some of the points that the user gave; errors if they are none of the manifold."""
+    [n] = manifold.shape
+    if points.ndim != 2 or points.shape[1] != n or len(points) < 2:
+        raise ValueError(
+            f"Submanifold: around must be at least two points, an array of shape (n, {n}), got one "
+            f"of shape {points.shape}."
+        )
+    if not np.isfinite(points).all():
+        raise ValueError("Submanifold: around has NaN or infinite entries; leave these points out.")
+    anchors = np.random.default_rng(0).permutation(points)[:ANCHORS]
+    offset = float(jnp.max(jax.vmap(manifold.offset_at)(jnp.asarray(anchors))))
+    if not offset <= TOLERANCE:
+        raise ValueError(
+            f"Submanifold: a point of around is {offset:.3g} away from the zeros of the constraint "
+            f"(tolerance {TOLERANCE:g}); give points of the manifold."
+        )
+    return anchors
+
+
+def _found(manifold, starts):
     """Zeros of the equations, by Newton's method."""
-    search = jax.jit(jax.vmap(lambda x: _solvers.newton_point(manifold.equations, x)))
+    search = jax.jit(jax.vmap(lambda x: newton_point(manifold.equations, x)))
     found, offsets = map(np.asarray, search(starts))
-    anchors = found[offsets <= tolerance][:ANCHORS]
+    anchors = found[offsets <= TOLERANCE][:ANCHORS]
     if len(anchors) == 0:
         finite = np.isfinite(np.asarray(jax.vmap(manifold.equations)(starts))).all()
         raise ValueError(

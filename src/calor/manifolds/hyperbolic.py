@@ -27,11 +27,11 @@ from ..core.numerics import (
 )
 from ..core.types import Key, Point, Scalar, Tangent
 from .names import kind
-from .symmetric import AbstractSymmetricSpace
+from .symmetric import AbstractSpaceForm
 
 
 @kind("hyperbolic", "dim")
-class Hyperbolic(AbstractSymmetricSpace):
+class Hyperbolic(AbstractSpaceForm):
     """Hyperbolic space of dimension n, on the hyperboloid in R^(1, n)."""
 
     dim: int = eqx.field(static=True)
@@ -41,10 +41,6 @@ class Hyperbolic(AbstractSymmetricSpace):
         """The hyperbolic space of dimension `n`."""
         self.dim = positive_integer(n, "n", "Hyperbolic")
         self.shape = (self.dim + 1,)
-
-    def origin(self) -> Point:
-        """The point (1, 0, ..., 0)."""
-        return jnp.zeros(self.shape).at[0].set(1.0)
 
     def exp_at(self, x: Point, v: Tangent) -> Point:
         length = safe_sqrt(self.inner_at(x, v, v))
@@ -117,10 +113,6 @@ class Hyperbolic(AbstractSymmetricSpace):
         spatial = jnp.eye(self.dim, dtype=x.dtype) + jnp.outer(s, s / (1 + x[0]))
         return jnp.column_stack([s, spatial])
 
-    def coordinate_laplacian(self, x: Point) -> Tangent:
-        """The vector n x: coordinates are eigenfunctions of the Laplacian."""
-        return self.dim * x
-
     def embedding(self, x: Point) -> Float[Array, " d"]:
         """Normal coordinates at the origin."""
         return x[1:] / sinhc(jnp.arcsinh(_large_norm(x[1:])))
@@ -133,10 +125,6 @@ class Hyperbolic(AbstractSymmetricSpace):
         """The point with given normal coordinates at the origin."""
         origin = self.origin().astype(code.dtype)
         return self.exp_at(origin, jnp.concatenate([jnp.zeros(1, code.dtype), code]))
-
-    def kernel_coordinates(self, x: Point, x0: Point) -> Float[Array, " k"]:
-        """The distance."""
-        return self.dist_at(x, x0)[None]
 
     def lifted_coordinates(
         self, x: Point, x0: Point
@@ -155,11 +143,7 @@ class Hyperbolic(AbstractSymmetricSpace):
         n = self.dim
         return -((n - 1) ** 2) / 4 + (n - 1) * (n - 3) / 4 * coth_remainder(y[0])
 
-    def scalar_curvature(self) -> float:
-        """-n(n - 1)."""
-        return float(-self.dim * (self.dim - 1))
-
-    def constant_curvature(self) -> int | None:
+    def constant_curvature(self) -> int:
         """Minus one."""
         return -1
 
@@ -170,22 +154,6 @@ class Hyperbolic(AbstractSymmetricSpace):
     def invariants(self, y: Float[Array, " k"]) -> Float[Array, "m f"]:
         """Two even functions of the distance."""
         return even_features(y)
-
-    def grouping(self) -> np.ndarray:
-        """One item."""
-        return np.ones((1, 1))
-
-    def tangent_coordinates(
-        self, v: Tangent
-    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
-        """The length of v."""
-        length = safe_norm(v[1:])  # at the origin the metric is the flat one
-        return length[None], lambda slope: v * (slope[0] / jnp.maximum(length, 1e-12))
-
-    def point_at(self, y: Float[Array, " k"], x0: Point, key: Key) -> Point:
-        """Go the distance y in a random direction."""
-        v = self.draw_tangent(key, x0)
-        return self.exp_at(x0, v * (y[0] / safe_sqrt(self.inner_at(x0, v, v))))
 
     def relative(self, x: Point, x0: Point) -> Float[Array, " d"]:
         """The spatial part of x after a boost that takes x0 to the origin."""

@@ -5,7 +5,7 @@ are centred `cloud:3-29x8c3`.  A manifold says its name with `kind`, above its c
 given by functions has none, and files hold some of their values.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -47,30 +47,30 @@ def kind(
         spell: the name of a manifold.
     """
 
+    def called(numbers: Iterable[str]) -> str:
+        return f"{word}:{'x'.join(numbers)}" if sizes else word
+
     def parsed(name: str) -> AbstractManifold:
         _, colon, rest = name.partition(":")
         numbers = rest.split("x") if colon else []
         if len(numbers) != len(sizes) or not all(
             number.isdecimal() and 1 <= int(number) <= 1000 for number in numbers
         ):
-            example = word + ":" * bool(sizes) + "x".join("2" for _ in sizes)
             needs = "its size, a whole number from 1 to 1000"
             if len(sizes) != 1:
                 needs = f"{len(sizes) or 'no'} sizes, whole numbers from 1 to 1000"
+            example = called("2" for _ in sizes)
             raise ValueError(f"the manifold {word} needs {needs}, as in {example}; got {name!r}")
         return _KINDS[word].family(*map(int, numbers))
 
     def spelled(manifold: Any) -> str:
-        numbers = "x".join(str(getattr(manifold, size)) for size in sizes)
-        return f"{word}:{numbers}" if sizes else word
+        return called(str(getattr(manifold, size)) for size in sizes)
 
     def registered(family: type[T]) -> type[T]:
         if word in _KINDS:
             refuse_taken(word, _KINDS[word].family, family)
-        usual = word + ":" * bool(sizes) + "x".join("N" for _ in sizes)
-        _KINDS[word] = Kind(
-            family, usual if form is None else form, parse or parsed, spell or spelled
-        )
+        usual = called("N" for _ in sizes) if form is None else form
+        _KINDS[word] = Kind(family, usual, parse or parsed, spell or spelled)
         return family
 
     return registered

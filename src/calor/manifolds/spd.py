@@ -113,15 +113,11 @@ class SPD(AbstractSymmetricSpace):
         A rotation of x turns these vectors with it, and log_x(I) is -x^(1/2) log(x) x^(1/2): the
         way to the identity has the coefficients of minus the embedding.
         """
-        root = symmetric_sqrt(x)
-        basis = jnp.asarray(_symmetric_basis(self.size), x.dtype)
-        return jnp.einsum("ia,mab,jb->mij", root, basis, root)
+        return _moved_basis(symmetric_sqrt(x))
 
     def basis(self, x: Point) -> Float[Array, "m ..."]:
         """L S L^T with x = L L^T, which takes no eigendecomposition."""
-        factor = cholesky(x)
-        basis = jnp.asarray(_symmetric_basis(self.size), x.dtype)
-        return jnp.einsum("ia,mab,jb->mij", factor, basis, factor)
+        return _moved_basis(cholesky(x))
 
     def coordinate_laplacian(self, x: Point) -> Tangent:
         """(n + 1)/2 x, so that E tr X_t grows like exp((n + 1) t / 2)."""
@@ -129,7 +125,8 @@ class SPD(AbstractSymmetricSpace):
 
     def embedding(self, x: Point) -> Float[Array, " d"]:
         """The matrix logarithm, in an orthonormal basis of the symmetric matrices."""
-        return _coordinates(symmetric_log(x))
+        i, j = np.tril_indices(self.size)
+        return symmetric_log(x)[i, j] * jnp.asarray(np.where(i == j, 1.0, np.sqrt(2.0)), x.dtype)
 
     def code_size(self) -> int:
         """A symmetric matrix in that basis."""
@@ -137,7 +134,7 @@ class SPD(AbstractSymmetricSpace):
 
     def decode(self, code: Float[Array, " c"]) -> Point:
         """The matrix exponential."""
-        basis = jnp.asarray(_symmetric_basis(self.size), code.dtype)
+        basis = _symmetric_basis(self.size, code.dtype)
         return symmetric_exp(jnp.tensordot(code, basis, axes=1))
 
     def has_chart(self) -> bool:
@@ -245,12 +242,6 @@ def _symmetric_part(x):
     return (x + x.T) / 2
 
 
-def _coordinates(s):
-    """A symmetric matrix in the basis of `_symmetric_basis`."""
-    i, j = np.tril_indices(len(s))
-    return s[i, j] * jnp.asarray(np.where(i == j, 1.0, np.sqrt(2.0)), s.dtype)
-
-
 def _whiten(factor, v):
     """L^-1 V L^-T."""
     return _symmetric_part(solve_lower(factor, solve_lower(factor, v).T))
@@ -260,11 +251,15 @@ def _congruence(factor, s):
     return _symmetric_part(factor @ s @ factor.T)
 
 
-def _symmetric_basis(n):
-    basis = []
-    for i in range(n):
-        for j in range(i + 1):
-            element = np.zeros((n, n))
-            element[i, j] = element[j, i] = 1.0 if i == j else np.sqrt(0.5)
-            basis.append(element)
-    return np.stack(basis)
+def _symmetric_basis(n, dtype):
+    """Orthonormal matrices (m, n, n), one for each entry on and below the diagonal."""
+    i, j = np.tril_indices(n)
+    basis, number = np.zeros((len(i), n, n)), np.arange(len(i))
+    basis[number, i, j] = basis[number, j, i] = np.where(i == j, 1.0, np.sqrt(0.5))
+    return jnp.asarray(basis, dtype)
+
+
+def _moved_basis(factor):
+    """A S A^T for every S of the basis."""
+    basis = _symmetric_basis(len(factor), factor.dtype)
+    return jnp.einsum("ia,mab,jb->mij", factor, basis, factor)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.checks import positive_integer
@@ -14,11 +13,11 @@ from ..core.numerics import cot_remainder, safe_norm, sinc
 from ..core.types import Key, Point, Scalar, Tangent
 from .base import AbstractCompactManifold
 from .names import kind
-from .symmetric import AbstractSymmetricSpace
+from .symmetric import AbstractSpaceForm
 
 
 @kind("sphere", "dim")
-class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
+class Sphere(AbstractCompactManifold, AbstractSpaceForm):
     """The unit sphere of dimension n; points are unit vectors of R^(n+1)."""
 
     dim: int = eqx.field(static=True)
@@ -90,18 +89,10 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
         reflection = jnp.eye(self.dim + 1, dtype=x.dtype)
         return (reflection - jnp.outer(axis, 2 * axis / jnp.sum(axis * axis)))[1:]
 
-    def coordinate_laplacian(self, x: Point) -> Tangent:
-        """The vector -n x: coordinates are eigenfunctions of the Laplacian."""
-        return -self.dim * x
-
     def log_volume(self) -> Scalar:
         """log of 2 pi^((n+1)/2) / Gamma((n+1)/2)."""
         half = (self.dim + 1) / 2
         return jnp.asarray(math.log(2) + half * math.log(math.pi) - math.lgamma(half))
-
-    def kernel_coordinates(self, x: Point, x0: Point) -> Float[Array, " k"]:
-        """The distance."""
-        return self.dist_at(x, x0)[None]
 
     def lifted_coordinates(
         self, x: Point, x0: Point
@@ -122,11 +113,7 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
         bracket = cot_remainder(jnp.minimum(y[0], 3.1))
         return (n - 1) ** 2 / 4 - (n - 1) * (n - 3) / 4 * bracket
 
-    def scalar_curvature(self) -> float:
-        """n(n - 1)."""
-        return float(self.dim * (self.dim - 1))
-
-    def constant_curvature(self) -> int | None:
+    def constant_curvature(self) -> int:
         """One."""
         return 1
 
@@ -138,31 +125,11 @@ class Sphere(AbstractCompactManifold, AbstractSymmetricSpace):
         """cos r."""
         return jnp.cos(y)[None]
 
-    def grouping(self) -> np.ndarray:
-        """One item."""
-        return np.ones((1, 1))
-
-    def tangent_coordinates(
-        self, v: Tangent
-    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
-        """The length of v."""
-        length = safe_norm(v)
-        return length[None], lambda slope: v * (slope[0] / jnp.maximum(length, 1e-12))
-
-    def point_at(self, y: Float[Array, " k"], x0: Point, key: Key) -> Point:
-        """Go the distance y in a random direction."""
-        v = self.draw_tangent(key, x0)
-        return self.exp_at(x0, v * (y[0] / safe_norm(v)))
-
     def relative(self, x: Point, x0: Point) -> Float[Array, " d"]:
         """x after a reflection that takes x0 to the first coordinate vector."""
         side = jnp.where(x0[0] >= 0, 1.0, -1.0)
         axis = x0.at[0].add(side)
         return -side * (x - axis * (2 * jnp.sum(axis * x) / jnp.sum(axis * axis)))
-
-    def origin(self) -> Point:
-        """The first coordinate vector."""
-        return jnp.zeros(self.shape).at[0].set(1.0)
 
     def injectivity_radius(self) -> float:
         """The distance pi of antipodes."""

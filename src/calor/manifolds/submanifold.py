@@ -1,14 +1,7 @@
 r"""A manifold given only by its equations: {x in R^N : f(x) = 0} with an ambient metric g(x).
 
 The paper's equation (submanifold-def).  Everything is derived from f and g by automatic
-differentiation.  With J = df, the orthogonal projector to the tangent space, equation
-(projection-def), and the geodesic equation x'' = a(x, x') are
-
-    P = I - g^{-1} J^T (J g^{-1} J^T)^{-1} J,
-    a(x, v) = -Gamma(v, v) - g^{-1} J^T (J g^{-1} J^T)^{-1} [d^2 f(v, v) - J Gamma(v, v)],
-
-Gamma the Christoffel symbols of g.  Along a tangent frame e_j the Laplacian of the coordinates is
-sum_j a(x, e_j), and `calor.calculus` makes the operators of equation (fp-coords) from the two.
+differentiation, in `level_set`; here are the measurements, uniform points and the volume.
 """
 
 import functools
@@ -24,13 +17,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.checks import is_concrete, positive_integer, random_key
-from ..core.numerics import safe_sqrt, solve_lower, solve_positive
-from ..core.types import Key, Point, Scalar, Tangent
+from ..core.types import Key, Point, Scalar
 from ..store.stored import stored
-from . import _curvature
-from . import _geodesics as _solvers
-from ._survey import ANCHORS, check_around, check_output, check_regular, check_symmetries, survey
-from .base import TOLERANCE, AbstractCompactManifold
+from . import _geodesics
+from ._survey import ANCHORS, check_output, check_regular, check_symmetries, survey
+from .base import TOLERANCE
+from .level_set import AbstractLevelSet
 from .names import recognized
 
 # Steps of the random walk to a uniform point, each about as long as the manifold is wide.  On the
@@ -39,7 +31,7 @@ WALK = 24
 
 
 @stored("Submanifold", parts=lambda manifold: manifold.probe(), build=recognized, asks=True)
-class Submanifold(AbstractCompactManifold):
+class Submanifold(AbstractLevelSet):
     """The points of R^N where a function vanishes, with the metric of the ambient space.
 
     The uniform law and the volume are those of a compact, connected manifold: a random walk does
@@ -113,9 +105,7 @@ class Submanifold(AbstractCompactManifold):
                 )
             self._slopes = (1.0,) * count
         if constraint is not None or around is not None:
-            given = None if around is None else check_around(around, n)
-            found = survey(self, TOLERANCE, given)
-            self._slopes, self.anchors, self.width, self.walk_steps = found
+            self._slopes, self.anchors, self.width, self.walk_steps = survey(self, around)
         if component is not None:
             self.anchors = (tuple(map(float, self.check_point(component, "component"))),)
             keys = jr.split(jr.key(0), ANCHORS)
@@ -124,223 +114,6 @@ class Submanifold(AbstractCompactManifold):
             self.anchors = tuple(map(tuple, walked.tolist()))
         if symmetries is not None:
             check_symmetries(self, symmetries)
-
-    # Equations, projector, geodesic equation.
-
-    def equations(self, x: Point) -> Float[Array, " m"]:
-        """The values f(x), each divided by the usual length of its gradient."""
-        if self.constraint is None:
-            return jnp.zeros(0, x.dtype)
-        return jnp.atleast_1d(self.constraint(x)) / jnp.asarray(self._slopes, x.dtype)
-
-    def _jacobian(self, x):
-        return jax.jacrev(self.equations)(x)
-
-    def _raise(self, x, covectors):
-        """g^{-1} times one or more covectors (columns)."""
-        if self.metric is None:
-            return covectors
-        return solve_positive(self.metric(x), covectors)
-
-    def _normal(self, x, jacobian, values):
-        """The shortest ambient w with J w = values: g^{-1} J^T (J g^{-1} J^T)^{-1} values."""
-        raised = self._raise(x, jacobian.T)
-        return raised @ solve_positive(jacobian @ raised, values)
-
-    def ambient_acceleration_at(self, x: Point, v: Tangent) -> Float[Array, " N"]:
-        """-Gamma(v, v), as if there were no constraint."""
-        if self.metric is None:
-            return jnp.zeros_like(x)
-        _, change = jax.jvp(self.metric, (x,), (v,))
-        slope = jax.grad(lambda y: self.inner_at(y, v, v))(x)
-        return -self._raise(x, change @ v - slope / 2)
-
-    def acceleration_at(self, x: Point, v: Tangent) -> Float[Array, " N"]:
-        """The second derivative a(x, v) of the geodesic through x with velocity v."""
-        acceleration = self.ambient_acceleration_at(x, v)
-        if self.constraint is None:
-            return acceleration
-        jacobian = self._jacobian(x)
-        along = lambda y: jax.jvp(self.equations, (y,), (v,))[1]
-        _, bending = jax.jvp(along, (x,), (v,))
-        return acceleration - self._normal(
-            x, jacobian, bending + jnp.sum(jacobian * acceleration, axis=1)
-        )
-
-    def projector(self, x: Point) -> Float[Array, "N N"]:
-        """The matrix P(x) of the orthogonal projection to the tangent space at x."""
-        return self.projector_at(self.check_point(x))
-
-    def projector_at(self, x: Point) -> Float[Array, "N N"]:
-        """`projector` of a point that is not checked."""
-        identity = jnp.eye(x.size, dtype=x.dtype)
-        if self.constraint is None:
-            return identity
-        jacobian = self._jacobian(x)
-        return identity - self._normal(x, jacobian, jacobian)
-
-    def draw_tangent(self, key: Key, x: Point) -> Tangent:
-        frame = self.frame(x)
-        return jr.normal(key, frame.shape[:1], x.dtype) @ frame
-
-    def frame(self, x: Point) -> Float[Array, "N N"]:
-        """The columns of P L^{-T}, with g = L L^T: they depend smoothly on x."""
-        projector = self.projector_at(x)
-        if self.metric is None:
-            return projector
-        return solve_lower(self.metric(x), projector.T)
-
-    def coordinate_laplacian(self, x: Point) -> Tangent:
-        """Sum of the geodesic accelerations along a frame; Euclidean: mean curvature vector."""
-        return jnp.sum(jax.vmap(lambda e: self.acceleration_at(x, e))(self.frame(x)), axis=0)
-
-    def basis(self, x: Point) -> Float[Array, "d N"]:
-        """An orthonormal basis of the tangent space, as rows; it jumps from point to point."""
-        columns = self._columns(x)
-        if self.metric is None:
-            return columns.T
-        return solve_lower(columns.T @ self.metric_at(x) @ columns, columns.T)
-
-    def scalar_curvature(self, x: Point) -> Scalar:
-        """The scalar curvature R at x."""
-        frame = self.frame(x)
-        inverse, total = frame.T @ frame, jnp.zeros((), x.dtype)
-        if self.metric is not None:
-            total = _curvature.ambient_curvature(self.metric, x, inverse)
-        if self.constraint is None:
-            return total
-        jacobian, hessians = self._jacobian(x), jax.hessian(self.equations)(x)
-        if self.metric is not None:
-            symbols = _curvature.christoffel(self.metric, x)
-            hessians = hessians - jnp.tensordot(jacobian, symbols, axes=1)
-        return total + _curvature.bending(hessians, jacobian @ self._raise(x, jacobian.T), inverse)
-
-    def metric_at(self, x: Point) -> Float[Array, "N N"]:
-        """The matrix g(x) of the metric of the ambient space."""
-        return jnp.eye(x.size, dtype=x.dtype) if self.metric is None else self.metric(x)
-
-    def inner_at(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
-        return u @ v if self.metric is None else u @ self.metric(x) @ v
-
-    def tangent_at(self, x: Point, v: Tangent) -> Tangent:
-        if self.constraint is None:
-            return v
-        jacobian = self._jacobian(x)
-        return v - self._normal(x, jacobian, jnp.sum(jacobian * v, axis=1))
-
-    def offset_at(self, x: Point) -> Scalar:
-        if self.constraint is None:
-            return jnp.zeros((), x.dtype)
-        return _solvers.newton_distance(self.equations, x)
-
-    # Geodesics and the closest point.
-
-    @eqx.filter_jit
-    def exp_at(self, x: Point, v: Tangent) -> Point:
-        return self.flow(x, v, self.steps)
-
-    def flow(self, x: Point, v: Tangent, steps: int) -> Point:
-        """The end of the geodesic from x with velocity v, in so many steps of Runge-Kutta."""
-        x, _ = _solvers.runge_kutta(self.acceleration_at, x, self.tangent_at(x, v), steps)
-        if self.constraint is not None:
-            for _ in range(2):  # so close to the manifold that Newton steps are projections
-                x = x - self._normal(x, self._jacobian(x), self.equations(x))
-        return x
-
-    def step_at(self, x: Point, v: Tangent) -> Point:
-        """`exp` of a short vector, in fewer steps."""
-        return self.flow(x, v, 4)
-
-    def ray(self, x: Point, v: Tangent, marks: int) -> Float[Array, "m N"]:
-        """So many points along the geodesic from x with velocity v, the last one at time one."""
-
-        def forward(state, _):
-            x, v = state
-            state = _solvers.runge_kutta(self.acceleration_at, x, v, 4)
-            return state, state[0]
-
-        return jax.lax.scan(forward, (x, v / marks), length=marks)[1]
-
-    def shoot(self, x: Point, y: Point) -> tuple[Tangent, Scalar]:
-        """The initial velocity of a geodesic from x to y, and by how far it misses y.
-
-        `log` is the same with an error if the miss, a Riemannian length at y, is not small.
-        """
-        return self.shoot_at(self.check_point(x), self.check_point(y, "y"))
-
-    @eqx.filter_jit
-    def shoot_at(self, x: Point, y: Point) -> tuple[Tangent, Scalar]:
-        """`shoot` of points that are not checked."""
-        # Any bases of the two tangent spaces will do; `exp_at` projects its velocity anyway.
-        basis, end_basis = map(jax.lax.stop_gradient, (self._columns(x), self._columns(y)))
-        miss = lambda coordinates: self.exp_at(x, basis @ coordinates) - y
-
-        def solve(_, start):
-            factor = jnp.linalg.cholesky(self.metric_at(y))
-            scale = safe_sqrt(self.inner_at(y, y, y))
-            starts = jnp.asarray([1.0, 0.5, 0.25, 1.5], x.dtype)[:, None] * start
-            return _solvers.least_squares(lambda c: factor.T @ miss(c), starts, scale)
-
-        # The straight line, with the length it has in the metric: coordinates may be distorted.
-        chord = y - x
-        along = x + jnp.linspace(1 / 32, 31 / 32, 16, dtype=x.dtype)[:, None] * chord
-        length = jnp.mean(jax.vmap(lambda z: safe_sqrt(self.inner_at(z, chord, chord)))(along))
-        start = self.tangent_at(x, chord)
-        start_length = safe_sqrt(self.inner_at(x, start, start))
-        start = basis.T @ start * (length / jnp.where(start_length > 0, start_length, 1.0))
-        start = jax.lax.stop_gradient(start)
-        # Near y the tangential part of the miss is a chart, so this system is square.
-        system = lambda coordinates: end_basis.T @ miss(coordinates)
-        coordinates = jax.lax.custom_root(system, start, solve, _solvers.linear_solve)
-        v = self.tangent_at(x, basis @ coordinates)
-        gap = jax.lax.stop_gradient(self.exp_at(x, v) - y)
-        return v, jnp.sqrt(self.inner_at(y, gap, gap))  # NaN stays NaN: a failure
-
-    def _columns(self, x: Point) -> Float[Array, "N d"]:
-        """As `basis`, as columns that are orthonormal in flat space whatever the metric is."""
-        if self.constraint is None:
-            return jnp.eye(x.size, dtype=x.dtype)
-        return _solvers.complement(self._jacobian(x))
-
-    def log_at(self, x: Point, y: Point) -> Tangent:
-        v, gap = self.shoot_at(x, y)
-        length, size = safe_sqrt(self.inner_at(x, v, v)), safe_sqrt(self.inner_at(y, y, y))
-        rounding = 100 * float(jnp.finfo(x.dtype).eps)
-        failed = ~(gap <= TOLERANCE * length + rounding * size)
-        advice = "Use points closer together, more `steps`, or shoot(x, y) to see the miss."
-        if not is_concrete(x, y, failed):
-            return eqx.error_if(v, failed, f"{self}: no geodesic found from x to y. {advice}")
-        if bool(failed):
-            raise ValueError(
-                f"{self}: no geodesic found from x = {x} to y = {y}: the best one has length "
-                f"{float(length):.3g} and misses y by {float(gap):.3g}. {advice}"
-            )
-        return v
-
-    def dist_at(self, x: Point, y: Point) -> Scalar:
-        v = self.log_at(x, y)
-        return safe_sqrt(self.inner_at(x, v, v))
-
-    @eqx.filter_jit
-    def project_at(self, x: Point) -> Point:
-        if self.constraint is None:
-            return x
-
-        def conditions(state):  # for a minimum of |y - x|^2 / 2 + multiplier . f(y)
-            y, multiplier = state
-            values, pullback = jax.vjp(self.equations, y)
-            return y - x + pullback(multiplier)[0], values
-
-        def solve(_, start):
-            y, _ = _solvers.closest_point(self.equations, x, start[0], self.width)
-            # Newton's method can fail far from the manifold: begin again at a point on it.
-            anchors = jnp.asarray(self.anchors, x.dtype)
-            nearest = anchors[jnp.argmin(jnp.sum((anchors - x) ** 2, axis=1))]
-            y = jnp.where(self.offset_at(y) <= TOLERANCE, y, nearest)
-            return _solvers.closest_point(self.equations, x, y, self.width)
-
-        start = (x, jnp.zeros(x.size - self.dim, x.dtype))
-        return jax.lax.custom_root(conditions, start, solve, _solvers.linear_solve)[0]
 
     # Uniform points and volume.
 
@@ -420,7 +193,7 @@ class Submanifold(AbstractCompactManifold):
     def _volume(self, key, size):
         blocks = jax.vmap(self.draw_point)(jr.split(key, (16, size)).reshape(-1))
         squared_chord = lambda x, y: self.inner_at((x + y) / 2, y - x, y - x)
-        return _solvers.volume_from_pairs(blocks.reshape(16, size, -1), squared_chord, self.dim)
+        return _geodesics.volume_from_pairs(blocks.reshape(16, size, -1), squared_chord, self.dim)
 
     def log_volume(self) -> Scalar:
         """The logarithm of `volume` for one fixed key, computed at the first call."""
@@ -460,11 +233,6 @@ class Submanifold(AbstractCompactManifold):
     @eqx.filter_jit
     def _inspect(self, x):
         return self.offset_at(x), self.matrices_at(x)
-
-    def matrices_at(self, x: Point) -> tuple[Float[Array, "m N"], Float[Array, "N N"]]:
-        """The Jacobian of the equations and the metric."""
-        jacobian = jnp.zeros((0, x.size)) if self.constraint is None else self._jacobian(x)
-        return jacobian, self.metric_at(x)
 
     def __str__(self) -> str:
         return f"Submanifold(dim {self.dim} in R^{self.shape[0]})"

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..core.numerics import safe_norm, safe_sqrt
 from ..core.types import Key, Point, Scalar, Tangent
 from .base import AbstractManifold
 
@@ -116,3 +117,43 @@ class AbstractSymmetricSpace(AbstractManifold):
 
     def _lacks(self, name: str, who: str) -> ValueError:
         return ValueError(f"{self} has no method {name}, which {who} would need.")
+
+
+class AbstractSpaceForm(AbstractSymmetricSpace):
+    """A sphere x.x = 1 of R^(n+1), or of R^(1, n): constant curvature, and all directions alike."""
+
+    @abstractmethod
+    def constant_curvature(self) -> int:
+        """The sectional curvature, 1 or -1."""
+
+    def scalar_curvature(self) -> float:
+        """n(n - 1) times the sectional curvature."""
+        return float(self.constant_curvature() * self.dim * (self.dim - 1))
+
+    def origin(self) -> Point:
+        """The first coordinate vector."""
+        return jnp.zeros(self.shape).at[0].set(1.0)
+
+    def coordinate_laplacian(self, x: Point) -> Tangent:
+        """-n x times the curvature: coordinates are eigenfunctions of the Laplacian."""
+        return -self.constant_curvature() * self.dim * x
+
+    def kernel_coordinates(self, x: Point, x0: Point) -> Float[Array, " k"]:
+        """The distance."""
+        return self.dist_at(x, x0)[None]
+
+    def grouping(self) -> np.ndarray:
+        """One item."""
+        return np.ones((1, 1))
+
+    def tangent_coordinates(
+        self, v: Tangent
+    ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:
+        """The length of v, which at the origin is the Euclidean one."""
+        length = safe_norm(v)
+        return length[None], lambda slope: v * (slope[0] / jnp.maximum(length, 1e-12))
+
+    def point_at(self, y: Float[Array, " k"], x0: Point, key: Key) -> Point:
+        """Go the distance y in a random direction."""
+        v = self.draw_tangent(key, x0)
+        return self.exp_at(x0, v * (y[0] / safe_sqrt(self.inner_at(x0, v, v))))

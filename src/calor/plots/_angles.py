@@ -10,18 +10,15 @@ from matplotlib.figure import Figure
 from ..core.pictures import picture
 from ..manifolds import Torus
 from ._style import (
-    AXIS_COLORS,
-    COLORS,
-    DOTS,
     INK,
-    OVER,
-    SOURCE,
     Density,
     Groups,
-    color_limits,
+    draw_values,
+    mark,
     named,
     one_of,
     panels,
+    points_over,
     set_title,
 )
 
@@ -56,22 +53,13 @@ def angles(
     values = None if function is None else _on_grid(function, pixels)
     for one, (title, points) in zip(found, parts.items(), strict=True):
         if values is not None:
-            one.imshow(
-                values,
-                extent=(-180, 180, -180, 180),
-                origin="lower",
-                cmap=COLORS,
-                interpolation="bilinear",
-                **color_limits(values, logarithmic),
-            )
+            draw_values(one, values, (-180, 180, -180, 180), logarithmic)
         if points is not None:
-            color, dots = (AXIS_COLORS[0], DOTS) if values is None else ("white", OVER)
             wrapped = np.rad2deg(np.mod(points + np.pi, 2 * np.pi) - np.pi)
-            one.scatter(*wrapped.T, c=color, **dots)
+            one.scatter(*wrapped.T, **points_over(values is not None))
             set_title(one, f"{title} ({len(points)})")
         if source is not None:
-            spot = np.rad2deg(np.asarray(source, float))
-            one.plot(*spot, "+", color=SOURCE, markersize=7, markeredgewidth=1.3)
+            mark(one, np.rad2deg(np.asarray(source, float)))
         _frame(one, names)
     return figure
 
@@ -89,12 +77,10 @@ def _on_grid(function, cells):
 
 
 def _frame(axes, names):
-    axes.set_xlim(-180, 180)
-    axes.set_ylim(-180, 180)
+    axes.set(xlim=(-180, 180), ylim=(-180, 180), aspect="equal")
     ticks, labels = [-120, 0, 120], ["−120°", "0°", "120°"]
     axes.set_xticks(ticks, labels)
     axes.set_yticks(ticks, labels)
     axes.tick_params(labelsize=8, length=2.5, color=INK, labelcolor=INK)
     axes.set_xlabel(names[0], color=INK)
     axes.set_ylabel(names[1], color=INK)
-    axes.set_aspect("equal")

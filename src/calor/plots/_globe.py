@@ -7,7 +7,25 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle
 
-from ._style import AXIS_COLORS, COLORS, DOTS, GRATICULE, INK, PAPER, Density, color_limits, on_some
+from ._style import (
+    AXIS_COLORS,
+    DOTS,
+    GRATICULE,
+    INK,
+    PAPER,
+    Density,
+    bare,
+    draw_values,
+    on_some,
+)
+
+
+def place(latitude: Any, longitude: Any) -> np.ndarray:
+    """Unit vectors (..., 3) of latitudes and longitudes in radians."""
+    latitude, longitude = np.broadcast_arrays(latitude, longitude)
+    flat = np.cos(latitude)
+    parts = [flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)]
+    return np.stack(parts, axis=-1)
 
 
 def view_from(latitude: float, longitude: float) -> np.ndarray:
@@ -21,8 +39,7 @@ def view_from(latitude: float, longitude: float) -> np.ndarray:
         A matrix (3, 3) that takes points of the unit sphere to screen coordinates.
     """
     lat, lon = np.deg2rad([latitude, longitude])
-    toward = [np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)]
-    right = [-np.sin(lon), np.cos(lon), 0.0]
+    toward, right = place(lat, lon), [-np.sin(lon), np.cos(lon), 0.0]
     return np.stack([right, np.cross(toward, right), toward])
 
 
@@ -47,14 +64,7 @@ def draw_density(
     depth = np.sqrt(np.maximum(1 - radius**2, 0))
     points = np.stack([right * scale, up * scale, depth], axis=-1) @ view
     values = on_some(function, points, radius < 1 + 4 / pixels)
-    image = axes.imshow(
-        values,
-        extent=(-1, 1, -1, 1),
-        origin="lower",
-        cmap=COLORS,
-        interpolation="bilinear",
-        **color_limits(values, logarithmic, limits),
-    )
+    image = draw_values(axes, values, (-1, 1, -1, 1), logarithmic, limits)
     image.set_clip_path(Circle((0, 0), 1, transform=axes.transData))
     draw_lines(axes, view, color="white", alpha=0.28)
 
@@ -72,7 +82,7 @@ def draw_groups(
     ]
     points, shades = np.concatenate(groups) @ view.T, np.concatenate(shades)
     order = np.random.default_rng(0).permutation(np.flatnonzero(points[:, 2] > 0))
-    axes.scatter(*points[order, :2].T, c=shades[order], **dots)
+    axes.scatter(*points[order, :2].T, **{**dots, "c": shades[order]})
 
 
 def draw_ball(axes: Axes, view: np.ndarray) -> None:
@@ -84,33 +94,16 @@ def draw_ball(axes: Axes, view: np.ndarray) -> None:
 def draw_lines(axes: Axes, view: np.ndarray, color: str, alpha: float) -> None:
     """Meridians and parallels every 30 degrees, as far as they are in front."""
     along = np.deg2rad(np.linspace(-180, 180, 361))
-    lines = [
-        np.stack(
-            [np.cos(lat) * np.cos(along), np.cos(lat) * np.sin(along), 0 * along + np.sin(lat)]
-        )
-        for lat in np.deg2rad(range(-60, 90, 30))
-    ]
-    half = along / 2  # from pole to pole
-    lines += [
-        np.stack([np.cos(half) * np.cos(lon), np.cos(half) * np.sin(lon), np.sin(half)])
-        for lon in np.deg2rad(range(-180, 180, 30))
-    ]
+    lines = [place(latitude, along) for latitude in np.deg2rad(range(-60, 90, 30))]
+    # From pole to pole.
+    lines += [place(along / 2, longitude) for longitude in np.deg2rad(range(-180, 180, 30))]
     for line in lines:
-        right, up, depth = view @ line
-        hidden = depth < 0
-        axes.plot(
-            np.where(hidden, np.nan, right),
-            np.where(hidden, np.nan, up),
-            color=color,
-            alpha=alpha,
-            linewidth=0.5,
-        )
+        right, up, depth = view @ line.T
+        seen = np.where(depth < 0, np.nan, [right, up])
+        axes.plot(*seen, color=color, alpha=alpha, linewidth=0.5)
 
 
 def frame(axes: Axes) -> None:
     """The outline."""
     axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=INK, linewidth=0.7))
-    axes.set_xlim(-1.02, 1.02)
-    axes.set_ylim(-1.02, 1.02)
-    axes.set_aspect("equal")
-    axes.axis("off")
+    bare(axes, (-1.02, 1.02), (-1.02, 1.02))

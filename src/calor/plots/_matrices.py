@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from ..core.pictures import picture
 from ..manifolds import SPD
 from ._globe import view_from
-from ._style import AXIS_COLORS, Groups, brightness, named, open_frame, panels, set_title
+from ._style import AXIS_COLORS, Groups, bare, brightness, named, open_frame, panels, set_title
 
 # No more matrices are drawn in one panel, and the side of an ellipsoid in pixels.
 _MOST, _TILE = 64, 96
@@ -28,20 +28,7 @@ def ellipses(groups: Groups, *, axes: Axes | Sequence[Axes] | None = None) -> Fi
     Returns:
         The figure.
     """
-    groups = _matrices(groups, 2)
-    figure, found = panels(axes, len(groups), (3.6, 3.7))
-    largest = _largest(groups)
-    for one, (title, matrices) in zip(found, groups.items(), strict=True):
-        values, vectors = np.linalg.eigh(matrices[:_MOST])
-        rows, columns, places = _places(len(values))
-        # A diameter of at most nine tenths of a cell.
-        widths = 0.9 * np.sqrt(values[:, ::-1] / largest)
-        turns = np.rad2deg(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
-        for place, (width, height), turn in zip(places + 0.5, widths, turns, strict=True):
-            colors = {"facecolor": f"{AXIS_COLORS[0]}44", "edgecolor": AXIS_COLORS[0]}
-            one.add_patch(Ellipse(place, width, height, angle=turn, linewidth=0.9, **colors))
-        _frame_cells(one, rows, columns, f"{title} ({len(matrices)})")
-    return figure
+    return _in_cells(groups, 2, _draw_ellipses, axes)
 
 
 def ellipsoids(groups: Groups, *, axes: Axes | Sequence[Axes] | None = None) -> Figure:
@@ -57,19 +44,7 @@ def ellipsoids(groups: Groups, *, axes: Axes | Sequence[Axes] | None = None) -> 
     Returns:
         The figure.
     """
-    groups = _matrices(groups, 3)
-    figure, found = panels(axes, len(groups), (3.6, 3.7))
-    largest = _largest(groups)
-    for one, (title, matrices) in zip(found, groups.items(), strict=True):
-        rows, columns, places = _places(min(len(matrices), _MOST))
-        picture = np.zeros((rows * _TILE, columns * _TILE, 4))
-        for matrix, (across, up) in zip(matrices[:_MOST], places, strict=True):
-            top, left = int(up * _TILE), int(across * _TILE)
-            tile = _ellipsoid(matrix / largest)
-            picture[top : top + _TILE, left : left + _TILE] = tile
-        one.imshow(picture, extent=(0, columns, 0, rows), origin="lower")
-        _frame_cells(one, rows, columns, f"{title} ({len(matrices)})")
-    return figure
+    return _in_cells(groups, 3, _draw_ellipsoids, axes)
 
 
 def spectra(groups: Groups, *, axes: Axes | None = None) -> Figure:
@@ -123,27 +98,40 @@ def _matrices(groups, size):
     return groups
 
 
-def _largest(groups):
-    """The largest eigenvalue of all matrices that are drawn."""
-    drawn = np.concatenate([matrices[:_MOST] for matrices in groups.values()])
-    return float(np.max(np.linalg.eigvalsh(drawn)))
+def _in_cells(groups, size, draw, axes):
+    """A panel of unit cells, row by row from the top, for the first matrices of each group.
+
+    `draw(axes, matrices, cells)` draws them, the largest eigenvalue of all being one, into the
+    cells with given lower left corners.
+    """
+    groups = _matrices(groups, size)
+    figure, found = panels(axes, len(groups), (3.6, 3.7))
+    drawn = [matrices[:_MOST] for matrices in groups.values()]
+    largest = np.max(np.linalg.eigvalsh(np.concatenate(drawn)))
+    for one, first, (title, matrices) in zip(found, drawn, groups.items(), strict=True):
+        rows, columns = np.divmod(np.arange(len(first)), int(np.ceil(np.sqrt(len(first)))))
+        cells = np.stack([columns, rows[-1] - rows], axis=1)
+        draw(one, first / largest, cells)
+        set_title(one, f"{title} ({len(matrices)})")
+        bare(one, (0, columns.max() + 1), (0, rows[-1] + 1))
+    return figure
 
 
-def _places(count):
-    """Rows and columns of cells, and the lower left corner of each, row by row from the top."""
-    columns = int(np.ceil(np.sqrt(count)))
-    rows = -(-count // columns)
-    number = np.arange(count)
-    corners = np.stack([number % columns, rows - 1 - number // columns], axis=1)
-    return rows, columns, corners
+def _draw_ellipses(axes, matrices, cells):
+    values, vectors = np.linalg.eigh(matrices)
+    widths = 0.9 * np.sqrt(values[:, ::-1])  # a diameter of at most nine tenths of a cell
+    turns = np.rad2deg(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
+    for place, (width, height), turn in zip(cells + 0.5, widths, turns, strict=True):
+        colors = {"facecolor": f"{AXIS_COLORS[0]}44", "edgecolor": AXIS_COLORS[0]}
+        axes.add_patch(Ellipse(place, width, height, angle=turn, linewidth=0.9, **colors))
 
 
-def _frame_cells(axes, rows, columns, title):
-    set_title(axes, title)
-    axes.set_xlim(0, columns)
-    axes.set_ylim(0, rows)
-    axes.set_aspect("equal")
-    axes.axis("off")
+def _draw_ellipsoids(axes, matrices, cells):
+    columns, rows = cells.max(axis=0) + 1
+    picture = np.zeros((rows * _TILE, columns * _TILE, 4))
+    for matrix, (left, bottom) in zip(matrices, cells * _TILE, strict=True):
+        picture[bottom : bottom + _TILE, left : left + _TILE] = _ellipsoid(matrix)
+    axes.imshow(picture, extent=(0, columns, 0, rows), origin="lower")
 
 
 def _ellipsoid(matrix):

@@ -12,19 +12,17 @@ from ..core.pictures import picture
 from ..manifolds import Sphere
 from . import _globe
 from ._style import (
-    AXIS_COLORS,
-    COLORS,
-    DOTS,
     GRATICULE,
     INK,
-    OVER,
     PAPER,
-    SOURCE,
     Density,
-    color_limits,
+    bare,
+    draw_values,
+    mark,
     on_some,
     one_of,
     panels,
+    points_over,
     set_title,
 )
 
@@ -65,12 +63,12 @@ def globe(
     else:
         _globe.draw_density(axes, function, rotation, pixels, logarithmic, limits)
     if points is not None:
-        color, dots = (AXIS_COLORS[0], DOTS) if function is None else ("white", OVER)
-        _globe.draw_groups(axes, [np.asarray(points, float)], rotation, [color], dots)
+        dots = points_over(function is not None)
+        _globe.draw_groups(axes, [np.asarray(points, float)], rotation, [dots["c"]], dots)
     if source is not None:
         spot = rotation @ np.asarray(source, float)
         if spot[2] > 0:
-            axes.plot(*spot[:2], "+", color=SOURCE, markersize=7, markeredgewidth=1.3)
+            mark(axes, spot[:2])
     set_title(axes, title)
     _globe.frame(axes)
     return figure
@@ -107,8 +105,7 @@ def world_map(
     else:
         axes.add_patch(_outline(axes, facecolor=PAPER, zorder=0))
     if points is not None:
-        color, dots = (AXIS_COLORS[0], DOTS) if function is None else ("white", OVER)
-        axes.scatter(*_mollweide(points), c=color, **{**dots, "s": 2.5})
+        axes.scatter(*_mollweide(points), **{**points_over(function is not None), "s": 2.5})
     set_title(axes, title)
     _frame_map(axes, over_density=function is not None)
     return figure
@@ -143,20 +140,14 @@ def world(
 
 
 def _draw_map_density(axes, function, pixels, logarithmic):
-    up, right = np.mgrid[-1 : 1 : 1j * (pixels // 2 + 1), -2 : 2 : 1j * pixels] * np.sqrt(2)
+    side = float(np.sqrt(2))
+    up, right = np.mgrid[-1 : 1 : 1j * (pixels // 2 + 1), -2 : 2 : 1j * pixels] * side
     # Cells just outside take the value of the edge, and the clip below cuts them off smoothly.
     radius = np.hypot(right / 2, up) / np.sqrt(2)
     shrink = np.minimum(1, 0.999 / np.maximum(radius, 1e-9))
     points = _from_mollweide(right * shrink, up * shrink)
     values = on_some(function, points, radius < 1 + 6 / pixels)
-    image = axes.imshow(
-        values,
-        extent=np.array([-2, 2, -1, 1]) * np.sqrt(2),
-        origin="lower",
-        cmap=COLORS,
-        interpolation="bilinear",
-        **color_limits(values, logarithmic),
-    )
+    image = draw_values(axes, values, (-2 * side, 2 * side, -side, side), logarithmic)
     image.set_clip_path(_outline(axes))
     return image
 
@@ -200,20 +191,9 @@ def _frame_map(axes, over_density):
     thin |= {"alpha": 0.28 if over_density else 1.0, "zorder": 1.5 if over_density else 0.5}
     along = np.deg2rad(np.linspace(-89.9, 89.9, 181))
     for longitude in np.deg2rad(range(-150, 180, 30)):
-        axes.plot(*_mollweide(_at(along, longitude)), **thin)
+        axes.plot(*_mollweide(_globe.place(along, longitude)), **thin)
     turn = np.deg2rad(np.linspace(-179.99, 179.99, 361))
     for latitude in np.deg2rad(range(-60, 90, 30)):
-        axes.plot(*_mollweide(_at(latitude, turn)), **thin)
+        axes.plot(*_mollweide(_globe.place(latitude, turn)), **thin)
     axes.add_patch(_outline(axes, fill=False, edgecolor=INK, linewidth=0.8, zorder=3))
-    axes.set_xlim(-2.02 * np.sqrt(2), 2.02 * np.sqrt(2))
-    axes.set_ylim(-1.02 * np.sqrt(2), 1.02 * np.sqrt(2))
-    axes.set_aspect("equal")
-    axes.axis("off")
-
-
-def _at(latitude, longitude):
-    """Unit vectors of latitudes and longitudes in radians."""
-    latitude, longitude = np.broadcast_arrays(latitude, longitude)
-    flat = np.cos(latitude)
-    parts = [flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)]
-    return np.stack(parts, axis=-1)
+    bare(axes, (-2.02 * np.sqrt(2), 2.02 * np.sqrt(2)), (-1.02 * np.sqrt(2), 1.02 * np.sqrt(2)))

@@ -8,6 +8,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 # Perceptually uniform; its first colors, almost black, are left out.
 COLORS = ListedColormap(colormaps["magma"](np.linspace(0.1, 1, 256)))
@@ -56,6 +57,16 @@ def panels(
     return figure, found
 
 
+def points_over(is_density: bool) -> dict[str, Any]:
+    """How points look on top of a density, or on paper."""
+    return {"c": "white", **OVER} if is_density else {"c": AXIS_COLORS[0], **DOTS}
+
+
+def mark(axes: Axes, spot: np.ndarray, **style: Any) -> None:
+    """Mark where a source is."""
+    axes.plot(*spot, "+", color=SOURCE, markersize=7, markeredgewidth=1.3, **style)
+
+
 def set_title(axes: Axes, text: str) -> None:
     """Write the title of a panel."""
     axes.set_title(text, fontsize=10, color=INK)
@@ -69,6 +80,12 @@ def open_frame(axes: Axes) -> None:
         axes.spines[side].set_visible(False)
 
 
+def bare(axes: Axes, right: tuple[float, float], up: tuple[float, float]) -> None:
+    """Axes of a picture: no lines and no numbers, both directions to one scale."""
+    axes.set(xlim=right, ylim=up, aspect="equal")
+    axes.axis("off")
+
+
 def color_limits(
     values: np.ndarray, logarithmic: bool, limits: tuple[float, float] | None = None
 ) -> dict[str, Any]:
@@ -79,6 +96,19 @@ def color_limits(
         return {"vmin": 0.0, "vmax": float(np.nanmax(values))}
     peak = float(np.nanquantile(values, 0.995))
     return {"vmin": peak - DEPTH, "vmax": peak}
+
+
+def draw_values(
+    axes: Axes,
+    values: np.ndarray,
+    extent: tuple[float, float, float, float],
+    logarithmic: bool,
+    limits: tuple[float, float] | None = None,
+) -> AxesImage:
+    """A density on a grid, in the colors of densities; `extent` is left, right, bottom, top."""
+    scale = color_limits(values, logarithmic, limits)
+    style = {"origin": "lower", "interpolation": "bilinear"}
+    return axes.imshow(values, COLORS, extent=extent, **style, **scale)
 
 
 def one_of(density: Density | None, log_density: Density | None) -> tuple[Density | None, bool]:

@@ -17,18 +17,17 @@ from ..core.pictures import picture
 from ..manifolds import Submanifold
 from ._globe import view_from
 from ._style import (
-    AXIS_COLORS,
     COLORS,
-    DOTS,
     INK,
-    OVER,
-    SOURCE,
     Density,
+    bare,
     brightness,
     color_limits,
+    mark,
     on_some,
     one_of,
     panels,
+    points_over,
     set_title,
 )
 
@@ -93,16 +92,12 @@ def surface(
     axes.contour(side, side, seen.cover, levels=[0.5], colors=INK, linewidths=0.7)
     if points is not None:
         front = eye.in_front(np.asarray(points, float))
-        color, dots = (AXIS_COLORS[0], DOTS) if function is None else ("white", OVER)
-        axes.scatter(*front.T, c=color, zorder=3, **dots)
+        axes.scatter(*front.T, zorder=3, **points_over(function is not None))
     if source is not None:
         for spot in eye.in_front(np.asarray(source, float)[None]):
-            axes.plot(*spot, "+", color=SOURCE, markersize=7, markeredgewidth=1.3, zorder=4)
+            mark(axes, spot, zorder=4)
     set_title(axes, title)
-    axes.set_xlim(-reach, reach)
-    axes.set_ylim(-reach, reach)
-    axes.set_aspect("equal")
-    axes.axis("off")
+    bare(axes, (-reach, reach), (-reach, reach))
     return figure
 
 
