@@ -53,6 +53,14 @@ def test_a_second_entry_that_would_never_be_asked_is_refused():
         voices.register(Animal, name="loud")(growl)
 
 
+def test_values_are_refused_as_classes_and_functions_are():
+    voices = Registry("voice")
+    voices.register(Animal)({"low": growl})
+    voices.register(Animal)({"low": growl})
+    with pytest.raises(ValueError, match="Animal has its 'voice' already, .*growl"):
+        voices.register(Animal)({"low": song})
+
+
 def test_a_decorator_returns_what_it_is_put_on():
     voices = Registry("voice")
 

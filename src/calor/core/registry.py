@@ -5,7 +5,9 @@ in a user's own file, and asked by value: the entry of the nearest class along t
 order whose condition holds.  So nothing outside a family's own file needs to know its name.
 """
 
+import re
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -72,9 +74,16 @@ class Registry:
 
 def _refuse_other(known: Any, made: Any, family: type, what: str) -> None:
     """What is there for all values of a class answers first: another would never be asked."""
-    whence, now = (f"{one.__module__}.{one.__qualname__}" for one in (known, made))
-    if whence != now:  # a file that is run again registers the same
+    whence = _whence(known)
+    if whence != _whence(made):  # a file that is run again registers the same
         raise ValueError(
-            f"{family.__name__} has its {what!r} already, {whence}; register for a subclass, or "
-            "under another name."
+            f"{family.__name__} has its {what!r} already, {whence:.200}; register for a subclass, "
+            "or under another name."
         )
+
+
+def _whence(made: Any) -> str:
+    """Where a class or function is defined; a value stands for itself."""
+    if isinstance(made, type | FunctionType):
+        return f"{made.__module__}.{made.__qualname__}"
+    return re.sub(" at 0x[0-9a-f]+", "", repr(made))
