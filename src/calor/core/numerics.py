@@ -175,9 +175,7 @@ def _forward(rows, vector):
     return half
 
 
-def solve_lower(
-    matrix: Float[Array, "n n"], vector: Float[Array, "n ..."]
-) -> Float[Array, "n ..."]:
+def whiten(matrix: Float[Array, "n n"], vector: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
     """L^-1 v, with L L^T the small positive definite matrix, for one or more vectors v."""
     return jnp.stack(_forward(cholesky_rows(matrix), vector))
 

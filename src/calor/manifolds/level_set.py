@@ -21,7 +21,7 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from ..core.checks import is_concrete
-from ..core.numerics import safe_sqrt, solve_lower, solve_positive
+from ..core.numerics import safe_sqrt, whiten, solve_positive
 from ..core.types import Key, Point, Scalar, Tangent
 from . import _curvature, _geodesics
 from .base import TOLERANCE, AbstractManifold
@@ -101,7 +101,7 @@ class AbstractLevelSet(AbstractManifold):
         projector = self.projector_at(x)
         if self.metric is None:
             return projector
-        return solve_lower(self.metric(x), projector.T)
+        return whiten(self.metric(x), projector.T)
 
     def coordinate_laplacian(self, x: Point) -> Tangent:
         """Sum of the geodesic accelerations along a frame; Euclidean: mean curvature vector."""
@@ -112,7 +112,7 @@ class AbstractLevelSet(AbstractManifold):
         columns = self._columns(x)
         if self.metric is None:
             return columns.T
-        return solve_lower(columns.T @ self.metric_at(x) @ columns, columns.T)
+        return whiten(columns.T @ self.metric_at(x) @ columns, columns.T)
 
     def _columns(self, x):
         """As `basis`, as columns that are orthonormal in flat space whatever the metric is."""
