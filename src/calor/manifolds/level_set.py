@@ -21,7 +21,7 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from ..core.checks import is_concrete
-from ..core.numerics import safe_sqrt, whiten, solve_positive
+from ..core.numerics import safe_sqrt, solve_positive, whiten
 from ..core.types import Key, Point, Scalar, Tangent
 from . import _curvature, _geodesics
 from .base import TOLERANCE, AbstractManifold
