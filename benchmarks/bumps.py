@@ -60,7 +60,7 @@ def measure(name, method, seed, training, figures, data=10000, test=2000):
     begun = time.perf_counter()
     kernel = calor.heat_kernel(manifold, method, key=jr.key(seed))
     solved = time.perf_counter()
-    model = calor.fit(kernel, train, key=jr.key(seed + 1), training=training)
+    model = calor.fit(kernel, train, parts="diffusion", key=jr.key(seed + 1), training=training)
     fitted = time.perf_counter()
     samples = model.sample(2000, key=jr.key(seed + 2))
     if figures is not None:

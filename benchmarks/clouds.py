@@ -150,6 +150,7 @@ def steps():
             model = calor.fit(
                 calor.heat_kernel(manifold, method),
                 train,
+                parts="diffusion",
                 key=jr.key(0),
                 validation=train[:1],
                 network=settings.network,

@@ -21,14 +21,13 @@ from calor import datasets
 from calor.data.prepare import Given, prepare
 from calor.manifolds.names import manifold_named
 from calor.models.fields import TangentVelocity
-from calor.models.fit import Batches
+from calor.models.fit import batches
 from calor.models.network import Task
 from calor.models.objectives import Denoising, FlowMatching
 from calor.models.prior import Uniform
 from calor.models.times import Times, find_scales
 from calor.training.fixed import trainable
-from calor.training.loop import State, _advance
-from calor.training.optimizers import optimizer
+from calor.training.steps import _advance, started, together
 
 FLOW = "flow matching"
 
@@ -39,7 +38,7 @@ def training_speed(name, method):
     flow = method == FLOW
     kernel = calor.heat_kernel(manifold, "exact" if flow else method)
     points = jax.vmap(manifold.random_point)(jr.split(jr.key(0), 5000))
-    prepared = prepare(manifold, Given(points), key=jr.key(1))
+    prepared = prepare(manifold, Given(points), key=jr.key(1)).part(0)
     scales = find_scales(kernel, prepared.points, t_min=1e-5)
     kind = TangentVelocity if flow else calor.TangentScore
     task = Task(manifold, prepared.points, scales, 0, outputs=kind.outputs(manifold))
@@ -49,7 +48,7 @@ def training_speed(name, method):
     objective = Denoising(law, kernel)
     if flow:
         objective = FlowMatching(law, kernel, Uniform(manifold))
-    loss, first = Batches(objective, prepared.points, prepared.features), jnp.zeros((), int)
+    loss, first = batches(objective, prepared), jnp.zeros((), int)
     parameters, rest = trainable(field, lambda field: field.network)
     times = law.draw(jr.key(3), settings.batch)
     x = prepared.points[: settings.batch]
@@ -65,21 +64,17 @@ def training_speed(name, method):
         return loss(eqx.combine(parameters, rest), examples, None)[0]
 
     backward, whole = jax.jit(jax.grad(bare)), jax.jit(jax.grad(full))
-    transform = optimizer(settings)
-    state = State(
-        first,
-        *(jax.tree.map(jnp.copy, parameters) for _ in range(3)),
-        jnp.zeros(1),
-        transform.init(parameters),
-        jnp.zeros(()),
-        {"loss": jnp.zeros(())},
-        None,
-    )
-    once = jnp.asarray(1)
-    holder = [_advance(state, loss, None, jr.key(4), rest, settings, once)]
+    losses = together([loss])
+    learners, stack = started([field], losses, settings, lambda field: field.network)
+    members, now = jnp.arange(1), tuple(map(jnp.asarray, (0, 1, settings.steps)))
+
+    def advanced(learners, key):
+        return _advance(learners, members, losses, None, key, stack, now, settings)
+
+    holder = [advanced(learners, jr.key(4))]
 
     def one_step():
-        holder[0] = _advance(holder[0], loss, None, jr.key(5), rest, settings, once)
+        holder[0] = advanced(holder[0], jr.key(5))
         return holder[0].running["loss"]
 
     calls = {
@@ -126,6 +121,7 @@ def compare_times():
         model = calor.fit(
             kernel,
             train,
+            parts="diffusion",
             key=jr.key(0),
             validation=held,
             training=calor.Training(steps=1000),

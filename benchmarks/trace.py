@@ -64,6 +64,7 @@ def fit_in_python(points):
     calor.fit(
         calor.heat_kernel(calor.Sphere(2)),
         points,
+        parts="diffusion",
         key=jr.key(0),
         network=calor.Network(width=8, depth=1, frequencies=4),
         training=calor.Training(steps=2, batch=16, validate_every=2),

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "calor"
 # Where rooms stand: columns from left to right as data flow, rows for those side by side.
 PLACES = {
-    "core": (0, 1), "store": (1, 1), "training": (2, 2), "manifolds": (2, 0), "heat": (3, 2),
+    "core": (1, 1.5), "store": (1, 0.5), "training": (2, 2), "manifolds": (2, 0), "heat": (3, 2),
     "data": (3, 0), "solvers": (4, 2), "models": (4, 1), "plots": (4, 0), "experiments": (5, 1),
     "cli": (6, 1),
 }  # fmt: skip
@@ -40,7 +40,7 @@ def direct(room: str) -> set[str]:
 
 def main() -> None:
     """Write docs/images/rooms.png."""
-    figure = Figure(figsize=(13.5, 4.2), layout="constrained")
+    figure = Figure(figsize=(11.6, 4.2), layout="constrained")
     axes = figure.subplots()
     middle = {room: (2.0 * column, 1.25 * row) for room, (column, row) in PLACES.items()}
     for room, (x, y) in middle.items():
@@ -66,7 +66,7 @@ def main() -> None:
                     connectionstyle="arc3,rad=0",
                 )
             )
-    axes.set_xlim(-1, 13)
+    axes.set_xlim(1, 13)
     axes.set_ylim(-0.6, 3.1)
     axes.axis("off")
     figure.savefig(ROOT / "docs" / "images" / "rooms.png", dpi=110)

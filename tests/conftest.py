@@ -17,6 +17,7 @@ COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
 jax.config.update("jax_compilation_cache_dir", str(COMPILED))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+os.environ["CALOR_COMPILED"] = str(COMPILED)  # of processes that tests begin
 
 
 # Cases that take ten seconds and more and have a quicker sibling, or that others imply: they run
@@ -147,11 +148,17 @@ def pytest_configure(config):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Mark the slow cases."""
-    for item in items:
-        if item.nodeid.endswith(SLOW):
-            item.add_marker(pytest.mark.slow)
+def pytest_collection_modifyitems(config, items):
+    """Mark the slow cases, all of which are there where files are collected whole."""
+    names = {item.nodeid.rpartition("/")[2]: item for item in items}
+    for case in names.keys() & set(SLOW):
+        names[case].add_marker(pytest.mark.slow)
+    if not any("::" in argument for argument in config.args):
+        files = {item.path.name for item in items}
+        known = [case for case in SLOW if case.partition("::")[0] in files]
+        gone = [case for case in known if case not in names]
+        if gone:
+            raise pytest.UsageError(f"conftest.SLOW names no test: {', '.join(gone)}")
 
 
 # A worker lets go of compiled code when it has grown to so many bytes.

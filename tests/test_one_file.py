@@ -15,10 +15,12 @@ from matplotlib.figure import Figure
 
 import calor
 import grassmannian
+import ratios
 from calor import cli, plots
 from calor.data import tables
 from grassmannian import PLANES
 from processes import command
+from ratios import Ratios
 
 FILE = str(Path(grassmannian.__file__))
 MINE = f"{FILE}:Grassmannian"
@@ -104,7 +106,9 @@ SMALL = ["--steps", "2", "--batch", "16", "--width", "8"]
 def fit(data, **more):
     small = {"network": calor.Network(width=8), "training": calor.Training(steps=2, batch=16)}
     kernel = calor.heat_kernel(PLANES)
-    return calor.fit(kernel, data, key=jr.key(0), progress=False, **{**small, **more})
+    return calor.fit(
+        kernel, data, parts="diffusion", key=jr.key(0), progress=False, **{**small, **more}
+    )
 
 
 def test_fit_sample_score_save_and_plot_in_python(tmp_path):
@@ -144,7 +148,9 @@ def test_fit_sample_and_score_on_the_command_line(tmp_path, capsys, monkeypatch)
     assert cli.main(["sample", "a.calor", *drawn, *mine]) == 0
     assert json.loads(capsys.readouterr().out)["manifold"] == "Grassmannian(4, 2)"
     assert (tmp_path / "new.png").read_bytes().startswith(b"\x89PNG")
-    assert cli.main(["score", "a.calor", "new.csv", *mine]) == 0
+    assert cli.main(["sample", "a.calor", *drawn[:5], "new.JSON", *mine]) == 0
+    capsys.readouterr()
+    assert cli.main(["score", "a.calor", "new.JSON", *mine]) == 0
     assert json.loads(capsys.readouterr().out)["points"] == 10
     assert cli.main(["check", "a.calor", *mine]) == 2
     assert "holds a model, not a kernel" in capsys.readouterr().err
@@ -156,6 +162,7 @@ def test_fit_sample_and_score_on_the_command_line(tmp_path, capsys, monkeypatch)
     assert done.returncode == 2
     assert "grassmannian" in done.stderr
     assert "import the file that defines" in done.stderr
+    assert "grassmannian.py" in done.stderr
 
 
 @pytest.mark.slow
@@ -193,6 +200,41 @@ def test_solve_and_check_a_manifold_of_a_file(tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["manifold"] == "Euclidean(2)"
     assert cli.main(["check", "r2.calor", "--manifold", MINE]) == 2
     assert "lives on Euclidean(2), but --manifold is Grass" in capsys.readouterr().err
+
+
+def test_a_manifold_of_ones_own_is_solved(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space, key = Ratios(), jr.key(0)
+    recipe = calor.recipes.default(points=64, steps=3, rounds=1)
+    kernel = calor.solve(space, recipe, key=key, progress=False)
+    x, x0 = jnp.array([1.5]), jnp.array([0.7])
+    exact = -(jnp.log(x / x0) ** 2) / 0.4 - jnp.log(0.4 * jnp.pi) / 2
+    np.testing.assert_allclose(kernel.log_prob(0.1, x, x0), exact[0], atol=1e-3)
+    assert float(kernel.sample(0.1, x0, key=key)[0]) > 0
+    kernel.certificate.estimate(0.1)
+    calor.save("python.calor", kernel)
+    mine = f"{ratios.__file__}:Ratios"
+    assert cli.main(["solve", mine, *SOLVE, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["manifold"] == "Ratios(1)"
+    for path in ("python.calor", "r2.calor"):  # the same equation, recipe and key
+        again = calor.load(path, kind="kernel")
+        assert again.manifold == space
+        np.testing.assert_allclose(again.log_prob(0.1, x, x0), kernel.log_prob(0.1, x, x0), 1e-5)
+    assert cli.main(["check", "r2.calor", "--manifold", MINE]) == 2
+    assert "lives on Ratios(1), but --manifold is Grassmannian" in capsys.readouterr().err
+    # Where its file has not been run, the name of the file is what is known.
+    done = command("check", "r2.calor")
+    assert done.returncode == 2
+    assert "'ratios:1'" in done.stderr
+    assert "ratios.py" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_heat_kernel_of_ones_own_is_solved_with_a_key():
+    kernel = calor.heat_kernel(Ratios(), key=jr.key(0))
+    x, x0 = jnp.array([1.5]), jnp.array([0.7])
+    exact = -(jnp.log(x / x0) ** 2) / 0.4 - jnp.log(0.4 * jnp.pi) / 2
+    np.testing.assert_allclose(kernel.log_prob(0.1, x, x0), exact[0], atol=1e-4)
 
 
 @pytest.mark.parametrize(

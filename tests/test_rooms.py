@@ -5,6 +5,7 @@ count too.
 """
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,14 @@ def imported(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level:
             above = list(folder)[: len(folder) - node.level + 1]
-            names = [node.module] if node.module else [alias.name for alias in node.names]
-            for name in names:
+            names = [alias.name for alias in node.names]
+            for name in [node.module] if node.module else names:
                 yield [*above, *name.split(".")][0]
+                own = (above or name.split("."))[0] == folder[0]
+                parts = {*name.split("."), *names} - {"__version__", "_public"}
+                assert own or not any(part.startswith("_") for part in parts), (
+                    f"{path}: {name} is private to another room"
+                )
         elif isinstance(node, ast.Import | ast.ImportFrom):
             modules = [node.module] if isinstance(node, ast.ImportFrom) else []
             for name in modules or [alias.name for alias in node.names]:
@@ -46,10 +52,22 @@ def imported(path):
 def test_a_room_sees_only_what_its_page_names(room):
     seen = {room, "__version__", *sees(room)}
     seen |= {"_public"} if room == "cli" else set()  # the front door, which all users come by
+    used = set()
     for path in (SOURCE / room).rglob("*.py"):
         name = path.relative_to(SOURCE).as_posix()
         for other in imported(path):
             assert other in seen or (name, other) in ALLOWED, f"{name} imports {other}"
+            used.add(other)
+    assert used >= set(sees(room)), f"{room} does not use {set(sees(room)) - used}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_file_to_open_first_is_there_and_the_docs_agree(room):
+    first = re.search(r"Open `(\w+)` first", (SOURCE / room / "__init__.py").read_text())
+    assert first is not None
+    assert (SOURCE / room / f"{first[1]}.py").is_file()
+    row = rf"\| `{room}` \|.*\| `{first[1]}` \|"
+    assert re.search(row, (Path(__file__).parents[1] / "docs" / "rooms.md").read_text())
 
 
 def test_rooms_are_in_one_order():

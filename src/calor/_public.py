@@ -1,10 +1,13 @@
 """The public names of calor; `calor.X` leads here for every X."""
 
+from .core import numerics as numerics
 from .core.pictures import picture as picture
 from .data import datasets as datasets
 from .data import molecules as molecules
 from .data import qm9 as qm9
+from .data.forms import BadRow as BadRow
 from .data.forms import Form as Form
+from .data.forms import Format as Format
 from .data.forms import form as form
 from .experiments import metrics as metrics
 from .heat.certificate import Certificate as Certificate
@@ -32,18 +35,23 @@ from .manifolds import Submanifold as Submanifold
 from .manifolds import Torus as Torus
 from .manifolds.means import frechet_mean as frechet_mean
 from .manifolds.names import kind as kind
+from .models.chart_mixture import ChartMixture as ChartMixture
+from .models.chart_mixture import fit_mixture as fit_mixture
 from .models.clouds import CloudNetwork as CloudNetwork
 from .models.denoisers import SPDNetScore as SPDNetScore
 from .models.denoisers import TriangularScore as TriangularScore
 from .models.density import KernelDensity as KernelDensity
 from .models.density import fit_density as fit_density
 from .models.diffusion import Diffusion as Diffusion
-from .models.diffusion import fit as fit
+from .models.distill import Distilled as Distilled
+from .models.distill import distill as distill
 from .models.fields import DenoisedScore as DenoisedScore
 from .models.fields import TangentScore as TangentScore
+from .models.fitting import fit as fit
 from .models.flow import Flow as Flow
 from .models.flow import fit_flow as fit_flow
 from .models.network import Network as Network
+from .models.plan import Plan as Plan
 from .models.prior import PriorWarning as PriorWarning
 from .models.stacked import Stacked as Stacked
 from .models.stacked import stack as stack

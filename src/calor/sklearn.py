@@ -1,6 +1,7 @@
-"""`calor.sklearn.DiffusionDensity`: a diffusion model as an estimator of scikit-learn."""
+"""`calor.sklearn`: models as estimators of scikit-learn."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax.random as jr
 import numpy as np
@@ -17,14 +18,62 @@ except ImportError as _error:
 from .heat.kernel import AbstractHeatKernel
 from .manifolds import AbstractManifold
 from .manifolds.names import manifold_named
-from .models.diffusion import Diffusion, fit
-from .models.flow import Flow, fit_flow
+from .models.fitting import fit
 from .models.network import Network
 from .solvers.choose import heat_kernel
 from .training.settings import Training
 
+if TYPE_CHECKING:  # scikit-learn says nothing of its types
 
-class DiffusionDensity(DensityMixin, BaseEstimator):
+    class Estimator:
+        """What has parameters, and a score for cross-validation."""
+else:
+
+    class Estimator(DensityMixin, BaseEstimator):
+        """What has parameters, and a score for cross-validation."""
+
+
+class AbstractDensity(Estimator):
+    """What estimators of densities share; each says what to fit by `_model`."""
+
+    manifold: str | AbstractManifold
+    kernel: str | AbstractHeatKernel
+    random_state: int
+    model_: Any
+
+    def _heat(self) -> AbstractHeatKernel:
+        """The kernel, or the one of its name."""
+        kernel, manifold = self.kernel, self.manifold
+        if isinstance(kernel, AbstractHeatKernel):
+            return kernel
+        if isinstance(manifold, str):
+            manifold = manifold_named(manifold)
+        return heat_kernel(manifold, kernel)
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """The log-density of each point, in the Riemannian volume."""
+        check_is_fitted(self)
+        return np.asarray(self.model_.log_prob(X))
+
+    def score(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, X: Any, y: Any = None
+    ) -> float:
+        """The mean log-density of points."""
+        return float(np.mean(self.score_samples(X)))
+
+    def sample(self, n_samples: int = 1, random_state: int | None = None) -> np.ndarray:
+        """Draw points.
+
+        Args:
+            n_samples: how many.
+            random_state: a seed; by default the one of the estimator.
+        """
+        check_is_fitted(self)
+        seed = self.random_state if random_state is None else random_state
+        return np.asarray(self.model_.sample(n_samples, key=jr.key(seed)))
+
+
+class DiffusionDensity(AbstractDensity):
     """The density of points of a manifold, by a diffusion model.
 
     Cross-validation and grid search work as for every density estimator: `score` is the mean
@@ -83,16 +132,10 @@ class DiffusionDensity(DensityMixin, BaseEstimator):
                 scipy.
             y: not used.
         """
-        kernel = self.kernel
-        if not isinstance(kernel, AbstractHeatKernel):
-            manifold = self.manifold
-            if isinstance(manifold, str):
-                manifold = manifold_named(manifold)
-            kernel = heat_kernel(manifold, kernel)
-        run = fit_flow if self.flow else fit
-        self.model_: Diffusion | Flow = run(
-            kernel,
+        self.model_ = fit(
+            self._heat(),
             X,
+            parts="flow" if self.flow else "diffusion",
             key=jr.key(self.random_state),
             validation=self.validation,
             network=Network(width=self.width, depth=self.depth),
@@ -107,24 +150,57 @@ class DiffusionDensity(DensityMixin, BaseEstimator):
         )
         return self
 
-    def score_samples(self, X: Any) -> np.ndarray:
-        """The log-density of each point, in the Riemannian volume."""
-        check_is_fitted(self)
-        return np.asarray(self.model_.log_prob(X))
 
-    def score(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, X: Any, y: Any = None
-    ) -> float:
-        """The mean log-density of points."""
-        return float(np.mean(self.score_samples(X)))
+class Density(AbstractDensity):
+    """The density of points of a manifold, by all kinds of models that help, weighed together.
 
-    def sample(self, n_samples: int = 1, random_state: int | None = None) -> np.ndarray:
-        """Draw points.
+    After `fit`, `model_` is the model that `calor.fit` makes.
+    """
+
+    def __init__(
+        self,
+        manifold: str | AbstractManifold = "sphere:2",
+        *,
+        kernel: str | AbstractHeatKernel = "auto",
+        parts: str | Sequence[str] | None = None,
+        minutes: float = 3.0,
+        steps: int | None = None,
+        random_state: int = 0,
+    ):
+        """Settings of the fit; everything else is as in `calor.fit`.
 
         Args:
-            n_samples: how many.
-            random_state: a seed; by default the one of the estimator.
+            manifold: where the points are, by name, such as `"sphere:2"`, or the manifold itself.
+            kernel: which heat kernel, as for `calor.heat_kernel`, or the kernel itself.
+            parts: the kinds of models to try; by default all that suit the manifold.
+            minutes: about how long a fit may take.
+            steps: of training, instead of what fits into these minutes.
+            random_state: the seed of the random numbers.
         """
-        check_is_fitted(self)
-        seed = self.random_state if random_state is None else random_state
-        return np.asarray(self.model_.sample(n_samples, key=jr.key(seed)))
+        self.manifold = manifold
+        self.kernel = kernel
+        self.parts = parts
+        self.minutes = minutes
+        self.steps = steps
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "Density":
+        """Fit the model.
+
+        Args:
+            X: points along the first axis: an array of NumPy or JAX, a data frame, or rotations of
+                scipy.
+            y: not used.
+            sample_weight: how much each point counts.
+        """
+        self.model_ = fit(
+            self._heat(),
+            X,
+            parts=self.parts,
+            minutes=self.minutes,
+            weights=sample_weight,
+            key=jr.key(self.random_state),
+            training=None if self.steps is None else Training(self.steps),
+            progress=False,
+        )
+        return self

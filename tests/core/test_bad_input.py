@@ -40,7 +40,6 @@ WITHOUT_JAX = {
     "fit good.csv": "the following arguments are required: --manifold, --out; see calor fit --help",
     "fit none.csv --manifold sphere:2 --out x.calor": "there is no file none.csv",
     "fit folder.png --manifold sphere:2 --out x.calor": "folder.png is a folder, not a file",
-    "fit notes.txt --manifold sphere:2 --out x.calor": "must end in .csv, .npy or .npz, got notes",
     "fit good.csv --manifold sphere:2 --out no/x.calor": "no does not exist; make it first",
     "fit good.csv --manifold sphere:2 --out x.calor --steps 0": (
         "argument --steps: must be a whole number of at least 1, got '0'; see calor fit --help"
@@ -58,7 +57,6 @@ WITHOUT_JAX = {
     ),
     "fit good.csv --manifold sphere:2 --out x.calor --condition none.csv": "no file none.csv",
     "sample none.calor --out new.csv": "there is no file none.calor",
-    "sample kernel.calor --out new.txt": "--out must end in .csv, .npy, .npz, .sdf or .xyz",
     "sample kernel.calor --out new.csv --plot new.jpg": "--plot must end in .png, got new.jpg",
     "sample kernel.calor --out new.csv -n 1e3": "argument -n: must be a whole number of at least 1",
     "score none.calor good.csv": "there is no file none.calor",
@@ -78,6 +76,7 @@ WITH_JAX = {
     "fit good.csv --manifold sphere --out x.calor": "sphere needs its size, a whole number from 1",
     "fit good.csv --manifold torus:2 --out x.calor --kernel pinn": "no solved kernel of Torus(2)",
     "fit good.csv --manifold sphere:2 --out x.calor --kernel best": "has no method 'best'; it has",
+    "fit notes.txt --manifold sphere:2 --out x.calor": "must end in .csv, .npy or .npz, got notes",
     "fit word.csv --manifold sphere:2 --out x.calor": "word.csv, line 3: 'high' is not a number",
     "fit polar.csv --manifold sphere:2 --out x.calor": "line 2: a latitude of 95 is outside -90",
     "fit off.csv --manifold sphere:2 --out x.calor": "off.csv, line 7: not a point of Sphere(2)",
@@ -91,7 +90,7 @@ WITH_JAX = {
     "fit text.npy --manifold sphere:2 --out x.calor": "not real numbers",
     "fit two.npz --manifold sphere:2 --out x.calor": "has the arrays a, b; name one with --array",
     "fit two.npz --manifold sphere:2 --out x.calor --array c": "there is no 'c'",
-    "sample kernel.calor --out new.csv": "kernel.calor holds a kernel, not a model; make one with",
+    "sample kernel.calor --out new.csv": "kernel.calor holds a kernel, not a model",
     "sample good.csv --out new.csv": "good.csv is damaged, truncated, or no file of calor",
     "score cut.calor good.csv": "cut.calor is damaged, truncated, or no file of calor",
     "solve sphere:0 --out x.calor": "sphere needs its size, a whole number from 1 to 1000",

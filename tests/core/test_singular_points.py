@@ -8,7 +8,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import calor
-from calor.manifolds._matrices import eigenvalues, random_rotation, symmetric_log
+from calor.manifolds.matrices import eigenvalues, random_rotation, symmetric_log
 
 
 def assert_finite(function, *points):

@@ -107,3 +107,17 @@ def test_other_bad_files(tmp_path):
         tables.read_points(tmp_path / "skewed.npy", SO3)
     with pytest.raises(ValueError, match="must end in"):
         tables.write_points(tmp_path / "a.txt", np.zeros((1, 3)), SPHERE)
+
+
+def test_an_ending_may_have_capitals(tmp_path):
+    points = np.eye(3)
+    for name in ("POINTS.CSV", "points.Npy"):
+        tables.write_points(tmp_path / name, points, SPHERE)
+        np.testing.assert_allclose(tables.read_points(tmp_path / name, SPHERE), points, atol=1e-6)
+
+
+def test_a_kind_of_file_that_is_only_written_is_not_read(tmp_path):
+    write(tmp_path, "", "a.sdf")
+    wanted = "must end in .csv, .npy, .npz or .xyz"
+    with pytest.raises(tables.TableError, match=wanted):
+        tables.read_points(tmp_path / "a.sdf", calor.molecules.molecule_space())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from calor.experiments import earth, eeg, molecules, plane, rotations, taxi
+from calor.experiments import densities, earth, eeg, molecules, plane, rotations, taxi
 from calor.experiments.experiment import Experiment, Settings, measured
 
 
@@ -68,7 +68,7 @@ def test_jobs_of_a_budget(tmp_path):
         experiment.of("full", ["a"], None)
 
 
-@pytest.mark.parametrize("module", [earth, rotations, taxi, eeg, molecules, plane])
+@pytest.mark.parametrize("module", [earth, rotations, taxi, eeg, molecules, plane, densities])
 @pytest.mark.parametrize("budget", ["quick", "default", "full"])
 def test_budgets_have_an_identity_that_json_can_hold(module, budget):
     experiment = module.EXPERIMENT

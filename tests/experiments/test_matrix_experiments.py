@@ -166,7 +166,7 @@ def test_reproduce_quickly(experiment, tmp_path, capsys):
 
 def test_condition_and_groups_as_arrays_of_the_same_file(tmp_path, monkeypatch, capsys):
     """`calor fit data.npz --condition predictors` finds points and predictors by themselves."""
-    from calor.models import diffusion
+    from calor.models import fitting
 
     seen = {}
 
@@ -174,7 +174,7 @@ def test_condition_and_groups_as_arrays_of_the_same_file(tmp_path, monkeypatch, 
         seen.update(points=points, condition=condition, groups=groups)
         raise ValueError("enough")
 
-    monkeypatch.setattr(diffusion, "fit", fit)
+    monkeypatch.setattr(fitting, "fit", fit)
     values, predictors = matrices(12, 2), RNG.normal(size=(12, 3))
     file = tmp_path / "data.npz"
     runs = np.repeat(["first", "second"], 6)

@@ -1,9 +1,11 @@
 """Metrics against laws where the answer is known."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
 
+import calor
 from calor import metrics
 
 RNG = np.random.default_rng(0)
@@ -85,3 +87,30 @@ def test_distances_and_means_of_matrices():
     logs = metrics.logarithms(np.stack(moved))
     first = metrics.matrix_function(moved[0], np.log)
     assert np.linalg.norm(logs[0]) == pytest.approx(np.linalg.norm(first))
+
+
+def test_trees_tell_two_gaussians_apart_as_well_as_can_be():
+    """The best classifier of laws a distance m apart has an area of Phi(m / sqrt(2))."""
+    first, second = RNG.normal(size=(3000, 2)), RNG.normal(size=(3000, 2)) + [1.0, 0.0]
+    mean, error = metrics.classifier_auc(first, second)
+    best = norm.cdf(1 / np.sqrt(2))
+    assert best - 0.03 < mean < best + 3 * error
+    same, error = metrics.classifier_auc(first, RNG.normal(size=(3000, 2)))
+    assert abs(same - 0.5) < 4 * error + 0.01
+
+
+def test_the_discrepancy_of_gaussians():
+    """E k(x, y) of the heat kernel is the density of x - y after more noise."""
+    kernel = calor.heat_kernel(calor.Euclidean(2))
+    first, second = RNG.normal(size=(1500, 2)), 0.5 * RNG.normal(size=(1500, 2)) + [1.0, 0.0]
+    t = 0.1
+
+    def mean(variance, gap):
+        return np.exp(-(gap**2) / (2 * variance)) / (2 * np.pi * variance)
+
+    within, other = mean(2 + 2 * t, 0), mean(0.5 + 2 * t, 0)
+    truth = (within + other - 2 * mean(1.25 + 2 * t, 1)) / within
+    found = metrics.heat_discrepancy(kernel, t, jnp.asarray(first), jnp.asarray(second))
+    assert abs(found - truth) < 0.15 * truth
+    again = jnp.asarray(RNG.normal(size=(1500, 2)))
+    assert abs(metrics.heat_discrepancy(kernel, t, jnp.asarray(first), again)) < 0.02

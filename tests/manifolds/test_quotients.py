@@ -263,7 +263,13 @@ def test_model_on_a_quotient():
     data = jnp.concatenate([mixture_part(kernel, seed, c) for seed, c in enumerate(centres)])
     signs = jr.rademacher(jr.key(2), (400, 1), data.dtype)
     model = calor.fit(
-        kernel, signs * data, key=jr.key(0), network=SMALL, training=SHORT, progress=False
+        kernel,
+        signs * data,
+        parts="diffusion",
+        key=jr.key(0),
+        network=SMALL,
+        training=SHORT,
+        progress=False,
     )
     x = model.sample(64, key=jr.key(1), steps=50)
     assert float(jnp.max(jax.vmap(plane.contains)(x))) < 1e-5
@@ -280,7 +286,15 @@ def test_model_on_a_product():
     kernel = calor.heat_kernel(poses)
     centres = jnp.array([[1.0, 0, 0, 0, 0, 0, 0], [0, 1.0, 0, 0, 1, 0, 1]])
     data = jnp.concatenate([mixture_part(kernel, seed, c) for seed, c in enumerate(centres)])
-    model = calor.fit(kernel, data, key=jr.key(0), network=SMALL, training=SHORT, progress=False)
+    model = calor.fit(
+        kernel,
+        data,
+        parts="diffusion",
+        key=jr.key(0),
+        network=SMALL,
+        training=SHORT,
+        progress=False,
+    )
     x = model.sample(64, key=jr.key(1), steps=50)
     assert x.shape == (64, 7)
     assert float(jnp.max(jax.vmap(poses.contains)(x))) < 1e-5

@@ -1,12 +1,17 @@
 """Kernel densities as models, and mixtures of models: saved, conditioned, grouped, stacked."""
 
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 
 import calor
-from calor.models.density import KernelDensity
+from calor.data.prepare import Given, prepare
+from calor.models.choice import Choice, cross_fitted, mixed
+from calor.models.density import KernelDensity, fit_folds
 from calor.models.model import mixture_weights
 from fits import points_of
 from quotients import sphere_grid
@@ -59,16 +64,15 @@ def test_every_label_has_a_density_of_its_own(adaptive):
     for number, name in enumerate(("north", "south")):
         values = np.exp(density.log_prob(x, condition=name))
         np.testing.assert_allclose(np.sum(weights * values), 1, atol=0.01)
-        alone = KernelDensity(
-            kernel=KERNEL,
-            points=density.points[label == number],
-            bandwidths=density.bandwidths[:, label == number],
-            broad=density.broad,
-            weights=density.weights,
+        own = np.flatnonzero(label == number)
+        whitenings = density.whitenings
+        alone = dataclasses.replace(
+            density,
+            points=density.points[own],
+            bandwidths=density.bandwidths[:, own],
+            whitenings=None if whitenings is None else whitenings[:, own],
             condition=None,
             rows=jnp.zeros((100, 0)),
-            width=density.width,
-            record="{}",
         )
         np.testing.assert_allclose(np.log(values), alone.log_prob(x), atol=1e-4)
     drawn = density.sample(200, condition="south", key=jr.key(1))
@@ -113,6 +117,158 @@ def test_whole_groups_are_put_aside():
     assert float(apart.bandwidths[0, 0]) > 4 * float(mixed.bandwidths[0, 0])
     with pytest.raises(ValueError, match="fit_density: groups must name one group"):
         fit_density(data, groups=groups[:5])
+
+
+def arcs(count, seed=0):
+    """Points along an arc, much closer to it than to each other."""
+    rng = np.random.default_rng(seed)
+    angle = rng.uniform(-1.5, 1.5, count)
+    points = np.stack([np.cos(angle), np.sin(angle), 0.02 * rng.normal(size=count)], axis=1)
+    return points / np.linalg.norm(points, axis=1, keepdims=True)
+
+
+def test_directions_of_neighbours_help():
+    known, new = arcs(150), arcs(300, 1)
+    density = calor.fit_density(KERNEL, known, key=jr.key(0), adaptive=True)
+    rounded = calor.fit_density(KERNEL, known, key=jr.key(0))
+    assert density.wrapped
+    assert density.whitenings is not None
+    assert float(jnp.mean(density.log_prob(new) - rounded.log_prob(new))) > 0.1
+
+
+def test_draws_have_the_density():
+    """The mean of log p over draws is that of the density by quadrature, over a few thousand."""
+    density = fit_density(arcs(80), adaptive=True)
+    drawn = np.asarray(density.log_prob(density.sample(3000, key=jr.key(3))))
+    x, weights = sphere_grid(200)
+    values = np.asarray(density.log_prob(x), np.float64)
+    np.testing.assert_allclose(np.sum(weights * np.exp(values)), 1, atol=1e-3)
+    mean = np.sum(weights * np.exp(values) * values)
+    assert abs(drawn.mean() - mean) < 4 * drawn.std() / np.sqrt(3000)
+
+
+def test_nothing_knows_the_point_left_out(monkeypatch):
+    """What is said of a place does not change when the other rows of the fold move there."""
+
+    def equal(values, counts):
+        rows = values[0].shape[2] - 1
+        return Choice(0, np.arange(rows), np.full(rows + 1, 1 / (rows + 1)))
+
+    monkeypatch.setattr("calor.models.density.mixed", equal)  # weights do know other folds
+    data = points_of(SPHERE, 60)
+    folds = prepare(SPHERE, Given(data), key=jr.key(0), centred=False, parts=3)
+    density, values = fit_folds(KERNEL, folds, key=jr.key(1), t_min=1e-3)
+    held = np.concatenate(folds.rows)
+    assert values.shape == held.shape
+    assert len(density.points) == 60
+    assert np.mean(density.log_prob(data[held])) > values.mean() + 0.1
+    moved, first = np.array(data), folds.rows[0]
+    moved[first] = data[first[1]]
+    whole = dataclasses.replace(folds.whole, points=jnp.asarray(moved, jnp.float32))
+    again = dataclasses.replace(folds, whole=whole)
+    _, changed = fit_folds(KERNEL, again, key=jr.key(1), t_min=1e-3)
+    np.testing.assert_allclose(changed[: len(first)], values[1], atol=1e-4)
+
+
+def test_each_fold_is_weighed_by_the_others():
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=(1, 40, 3)) + np.array([number, 0, 0]) for number in range(3)]
+    counts = [np.ones(40)] * 3
+    found = cross_fitted(mixed, values, counts)
+    for fold, others in enumerate(([1, 2], [0, 2], [0, 1])):
+        choice = mixed([values[n] for n in others], [counts[n] for n in others])
+        np.testing.assert_allclose(found[fold], choice.value(values[fold]))
+    alone = mixed(values[:1], counts[:1]).value(values[0])
+    np.testing.assert_allclose(cross_fitted(mixed, values[:1], counts[:1])[0], alone)
+
+
+def test_one_validation_part_is_judged_by_all():
+    data, new = points_of(SPHERE, 60), points_of(SPHERE, 20, 3)
+    folds = prepare(SPHERE, Given(data, validation=new), key=jr.key(0), centred=False)
+    density, values = fit_folds(KERNEL, folds, key=jr.key(1), t_min=1e-3)
+    np.testing.assert_allclose(values, density.log_prob(new), atol=1e-4)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_points_that_count_twice_are_like_two(adaptive):
+    data, label = caps(60)
+    twice = np.concatenate([data, data[label == 1]])
+    weights = np.where(label == 1, 2.0, 1.0)
+    held = caps(40, 5)[0]
+    how = {"adaptive": adaptive, "validation": held}
+    counted = fit_density(data, weights=weights, **how)
+    np.testing.assert_allclose(
+        counted.log_prob(held),
+        fit_density(twice, **how).log_prob(held),
+        atol=1e-3 if adaptive else 0.1,
+    )
+    drawn = np.asarray(counted.sample(2000, key=jr.key(0)))
+    assert abs(np.mean(drawn[:, 2] < 0) - 2 / 3) < 0.05
+
+
+def test_weights_of_rows_know_how_much_points_count():
+    parts = np.log([[0.5, 0.1], [0.1, 0.5]])
+    twice = mixture_weights(parts[[0, 0, 1]])
+    np.testing.assert_allclose(mixture_weights(parts, counts=np.array([2.0, 1])), twice, rtol=1e-6)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_density_lives_around_a_centre(adaptive):
+    """Moving data by an isometry and back changes nothing."""
+    spd = calor.SPD(2)
+    kernel = calor.heat_kernel(spd)
+    data = np.asarray(points_of(spd, 50)) * 30
+    found = []
+    for centred in (False, True):
+        folds = prepare(spd, Given(data), key=jr.key(0), centred=centred, parts=2)
+        found.append(fit_folds(kernel, folds, key=jr.key(1), adaptive=adaptive, t_min=1e-3))
+    (first, plain), (second, moved) = found
+    assert second.centre is not None
+    if adaptive:  # a single bandwidth is chosen by the spread in the chart
+        np.testing.assert_allclose(plain, moved, atol=0.1)
+    else:
+        assert abs(plain.mean() - moved.mean()) < 0.2
+    drawn = np.asarray(second.sample(200, key=jr.key(2)))
+    assert 0.5 < np.median(drawn[:, 0, 0]) / np.median(data[:, 0, 0]) < 2
+    assert np.mean(first.log_prob(drawn)) > np.mean(plain) - 1
+
+
+def test_files_from_before_covariances_are_read(tmp_path, monkeypatch):
+    """They have no whitenings, counts or centre."""
+    data, _ = caps(40)
+    density = fit_density(data)
+    old = {
+        name: getattr(density, name)
+        for name in ("kernel points bandwidths broad weights condition rows width record".split())
+    }
+    again = KernelDensity(**old)
+    np.testing.assert_array_equal(again.log_prob(data), density.log_prob(data))
+
+
+def test_a_manifold_without_distortion_has_heat_kernels():
+    clouds = calor.PointCloud(3, 2)
+    kernel = calor.heat_kernel(clouds)
+    data = np.random.default_rng(0).normal(size=(40, 3, 2))
+    density = calor.fit_density(kernel, data, key=jr.key(0), adaptive=True)
+    assert not density.wrapped
+    assert density.whitenings is None
+    assert np.all(np.isfinite(density.log_prob(data)))
+    assert density.sample(5, key=jr.key(1)).shape == (5, 3, 2)
+
+
+def test_folds_share_compiled_functions():
+    """Training parts that differ by a row or so take no compilation of their own."""
+    data = points_of(SPHERE, 200)
+    folds = prepare(SPHERE, Given(data), key=jr.key(0), centred=False, parts=3)
+    fit_folds(KERNEL, folds, key=jr.key(1), t_min=1e-3)
+    other = prepare(SPHERE, Given(data[:198]), key=jr.key(0), centred=False, parts=3)
+    seen = []
+    jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: seen.append(name))
+    try:
+        fit_folds(KERNEL, other, key=jr.key(1), t_min=1e-3)
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert sum("backend_compile" in name for name in seen) <= 20
 
 
 def test_a_stack_is_the_weighted_mean(tmp_path):

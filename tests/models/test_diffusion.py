@@ -298,6 +298,7 @@ def test_conditions_are_used():
             calor.heat_kernel(sphere),
             data,
             condition=condition,
+            parts="diffusion",
             key=jr.key(0),
             network=SMALL,
             training=training,

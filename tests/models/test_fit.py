@@ -12,9 +12,11 @@ import pytest
 import calor
 from calor import cli
 from calor.experiments import earth, rotations
+from calor.manifolds.names import manifold_named
 from calor.models.network import field_network
 from calor.models.times import find_scales
 from calor.training import loop as training
+from calor.training import steps
 from calor.training.fixed import trainable
 from fits import SHORT, SMALL, fitted, points_of
 
@@ -24,7 +26,7 @@ SPHERE = calor.Sphere(2)
 def fit(data, **options):
     kernel = calor.heat_kernel(SPHERE)
     options = {"network": SMALL, "training": SHORT, "progress": False, **options}
-    return calor.fit(kernel, data, key=jr.key(0), **options)
+    return calor.fit(kernel, data, parts="diffusion", key=jr.key(0), **options)
 
 
 @pytest.mark.slow
@@ -43,9 +45,10 @@ def test_saved_models_are_the_same(name, tmp_path):
 @pytest.mark.parametrize(("where", "number"), [("_advance", 20), ("_validated", 2)])
 def test_an_interrupted_fit_goes_on_to_the_same_result(where, number, tmp_path, monkeypatch):
     data, path = points_of(SPHERE, 200), tmp_path / "fit.partial"
-    monkeypatch.setattr(training, "_CALL", 0.0)  # a call for every step
+    monkeypatch.setattr(steps, "_CALL", 0.0)  # a call for every step
     whole = fit(data)
-    original, calls = getattr(training, where), []
+    room = steps if where == "_advance" else training
+    original, calls = getattr(room, where), []
 
     def counted(*inputs):
         calls.append(1)
@@ -53,11 +56,11 @@ def test_an_interrupted_fit_goes_on_to_the_same_result(where, number, tmp_path, 
             raise KeyboardInterrupt
         return original(*inputs)
 
-    monkeypatch.setattr(training, where, counted)
+    monkeypatch.setattr(room, where, counted)
     with pytest.raises(KeyboardInterrupt):
         fit(data, resume=path)
     assert path.exists()
-    monkeypatch.setattr(training, where, original)
+    monkeypatch.setattr(room, where, original)
     with pytest.raises(calor.FileError, match="belongs to another run"):
         fit(points_of(SPHERE, 201), resume=path)
     again = fit(data, resume=path)
@@ -65,6 +68,36 @@ def test_an_interrupted_fit_goes_on_to_the_same_result(where, number, tmp_path, 
     assert again.history.steps.tolist() == whole.history.steps.tolist() == [15, 30]
     x = data[:3]
     np.testing.assert_allclose(again.log_prob(x), whole.log_prob(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sphere:2", pytest.param("hyperbolic:2", marks=pytest.mark.slow)])
+def test_a_fit_to_other_data_of_the_same_shape_compiles_nothing(name):
+    manifold = manifold_named(name)
+    kernel, compiled = calor.heat_kernel(manifold), []
+
+    def heard(event, seconds, **_):
+        if event.endswith("backend_compile_duration"):
+            compiled.append(seconds)
+
+    def run(data):
+        calor.fit(
+            kernel,
+            data,
+            parts="diffusion",
+            key=jr.key(1),
+            network=SMALL,
+            training=SHORT,
+            progress=False,
+        )
+
+    first, second = points_of(manifold, 60), points_of(manifold, 120)[60:]
+    run(first)
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    try:
+        run(second)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(heard)
+    assert not compiled
 
 
 def test_training_is_judged_by_the_likelihood_of_held_out_points():
@@ -117,7 +150,7 @@ def test_bad_data_are_refused_at_the_door(data, message):
 def test_bad_arguments_are_refused():
     data = points_of(SPHERE, 20)
     with pytest.raises(TypeError, match="kernel must come from"):
-        calor.fit(SPHERE, data, key=jr.key(0))
+        calor.fit(SPHERE, data, parts="diffusion", key=jr.key(0))
     with pytest.raises(ValueError, match="validation must be a fraction"):
         fit(data, validation=1.5)
     with pytest.raises(ValueError, match="0 < t_min < t1"):
@@ -166,7 +199,10 @@ def test_fit_sample_and_score(tmp_path, capsys, monkeypatch):
     np.savetxt("data.csv", place, delimiter=",", header="lat,lon", comments="")
     arguments = ["fit", "--manifold", "sphere:2", "data.csv", "--out", "model.calor", *FIT]
     assert cli.main(arguments) == 0
-    assert "80 points, 20 steps" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "weighed together" in said
+    assert "\n80 points\n" in said
+    assert "{" not in said
     assert cli.main("sample model.calor -n 20 --out new.csv --plot new.png --steps 20".split()) == 0
     lines = (tmp_path / "new.csv").read_text().splitlines()
     assert lines[0] == "lat,lon"
@@ -193,7 +229,6 @@ def test_fit_sample_and_score(tmp_path, capsys, monkeypatch):
         ("fit --manifold sphere:2 few.csv --out m.calor --resume", "there is no unfinished run"),
         ("sample few.csv --out new.csv", "few.csv is damaged, truncated, or no file of calor"),
         ("sample none.calor --out new.csv", "there is no file none.calor"),
-        ("sample none.calor --out new.txt", "--out must end in .csv, .npy, .npz, .sdf or .xyz"),
         ("score none.calor few.csv", "there is no file none.calor"),
         ("reproduce moon", "invalid choice: 'moon'"),
         ("reproduce earth --only moon", "known data sets are floods"),

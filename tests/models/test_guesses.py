@@ -120,7 +120,7 @@ def test_held_out_rows_are_told_what_all_others_predict(given):
     validation = (values[:10], numbers[:10]) if given else 0.25
     rest = slice(10, None) if given else slice(None)
     came = data.Given(values[rest], numbers[rest], validation=validation)
-    prepared = data.prepare(manifold, came, key=jr.key(0))
+    prepared = data.prepare(manifold, came, key=jr.key(0)).part(0)
     found, law = guesses.find_gaussian(None, manifold, prepared)
     assert law.scaled
     assert found.encoder.regression.rows.shape == (30 if given else 40, 1)
@@ -135,7 +135,7 @@ def test_held_out_rows_are_told_what_all_others_predict(given):
 def test_matrices_that_are_not_centred_have_no_gaussian_around_the_identity():
     manifold = calor.SPD(2)
     given = data.Given(9 * matrices(40, 2))
-    prepared = data.prepare(manifold, given, key=jr.key(0), centred=False)
+    prepared = data.prepare(manifold, given, key=jr.key(0), centred=False).part(0)
     assert guesses.find_gaussian(None, manifold, prepared)[1] is None
     with pytest.raises(ValueError, match="without conditions needs centred=True"):
         guesses.find_gaussian(True, manifold, prepared)
@@ -146,7 +146,7 @@ def test_prior_survives_a_file():
     law = gaussian.Gaussian(law.vectors, law.variances, scaled=True)
     prior = gaussian.GaussianPrior(calor.SPD(2), law, jnp.asarray(0.3))
     arrays = {}
-    code = json.loads(json.dumps(checkpoint._encode(prior, arrays)))
+    code = json.loads(json.dumps(checkpoint._encode(prior, arrays, set())))
     again = checkpoint._decode(code, arrays, None)
     assert eqx.tree_equal(again, prior)
 
@@ -257,7 +257,7 @@ def test_a_guess_is_as_wide_as_groups_differ(condition):
         rest = given[condition], (values[:2], None if condition == "none" else given[condition][:2])
         validation = values[:2] if condition == "none" else rest[1]
         came = data.Given(values, rest[0], groups, validation)
-        prepared = data.prepare(calor.SPD(2), came, key=jr.key(0))
+        prepared = data.prepare(calor.SPD(2), came, key=jr.key(0)).part(0)
         _, law = guesses.find_gaussian(None, calor.SPD(2), prepared)
         widths.append(float(jnp.mean(law.variances)))
     # A new group is off by its own shift and by that of the mean of the five others.
@@ -267,20 +267,25 @@ def test_a_guess_is_as_wide_as_groups_differ(condition):
 
 def test_groups_are_not_split():
     names = np.array(["x", "y", "z", "u", "v"])[np.arange(50) % 5]
-    train, held = data.split_groups(jr.key(0), np.unique(names, return_inverse=True)[1], 0.3)
+    numbers = np.unique(names, return_inverse=True)[1]
+    (held,) = data.split_groups(jr.key(0), numbers, 0.3)
     assert len(held) in (10, 20)
-    assert not set(names[train]) & set(names[held])
-    assert sorted(np.concatenate([train, held])) == list(range(50))
+    assert not set(names[np.setdiff1d(np.arange(50), held)]) & set(names[held])
+    in_turn = data.split_groups(jr.key(0), numbers, 0.2, 9)
+    assert [len(set(names[rows])) for rows in in_turn] == [1] * 5
+    assert sorted(np.concatenate(in_turn)) == list(range(50))
     sizes = np.repeat(np.arange(3), [90, 5, 5])
     for seed in range(8):  # a large group is not put aside for a small part
-        assert len(data.split_groups(jr.key(seed), sizes, 0.1)[1]) in (5, 10)
-        assert len(data.split_groups(jr.key(seed), sizes, 0.99)[0]) > 0
-    train, held = data.split(jr.key(0), 40, 0.1)
-    assert (len(train), len(held)) == (36, 4)
+        assert len(data.split_groups(jr.key(seed), sizes, 0.1)[0]) in (5, 10)
+        assert len(data.split_groups(jr.key(seed), sizes, 0.99)[0]) < 100
+    assert [len(held) for held in data.split(jr.key(0), 40, 0.1)] == [4]
+    in_turn = data.split(jr.key(0), 40, 0.3, 5)
+    assert [len(rows) for rows in in_turn] == [8] * 5
+    assert sorted(np.concatenate(in_turn)) == list(range(40))
     points = np.arange(50.0)[:, None]
     prepared = data.prepare(
         calor.Euclidean(1), data.Given(points, groups=names, validation=0.2), key=jr.key(1)
-    )
+    ).part(0)
     together = names[np.asarray(prepared.held_out[:, 0], int)]
     assert len(set(together)) == 1
     assert len(together) == 10
@@ -293,7 +298,7 @@ def test_groups_are_not_split():
 def put_aside(names, group):
     """For some seeds, whether a group is put aside."""
     numbers = np.unique(names, return_inverse=True)[1]
-    parts = [data.split_groups(jr.key(seed), numbers, 0.2)[1] for seed in range(20)]
+    parts = [data.split_groups(jr.key(seed), numbers, 0.2)[0] for seed in range(20)]
     return [group in names[part] for part in parts]
 
 
@@ -303,6 +308,7 @@ def test_a_model_of_points_that_belong_together():
         calor.heat_kernel(calor.Euclidean(2)),
         points,
         groups=np.arange(60) // 20,
+        parts="diffusion",
         key=jr.key(0),
         training=calor.Training(steps=4, batch=8, validate_every=2),
         network=calor.Network(width=8, depth=1, frequencies=4),
@@ -328,5 +334,6 @@ def test_groups_at_the_door(groups, message):
             calor.heat_kernel(calor.Euclidean(2)),
             RNG.normal(size=(20, 2)),
             groups=groups,
+            parts="diffusion",
             key=jr.key(0),
         )

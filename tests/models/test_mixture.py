@@ -95,6 +95,7 @@ def test_a_model_with_a_guess_is_saved_and_loaded(tmp_path):
     model = calor.fit(
         kernel,
         data,
+        parts="diffusion",
         key=jr.key(1),
         network=calor.Network(16, 1, 4, centres=4),
         training=calor.Training(steps=2, batch=64, validate_every=2),

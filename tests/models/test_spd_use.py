@@ -11,7 +11,7 @@ import calor
 from calor.data import prepare as data
 from calor.experiments import rivals as _rivals
 from calor.heat.equation import radial_terms
-from calor.manifolds._matrices import symmetric_sqrt
+from calor.manifolds.matrices import symmetric_sqrt
 from calor.models.network import Network
 from calor.models.prior import find_prior
 from calor.models.times import find_scales
@@ -135,7 +135,13 @@ def test_conditional_model_of_matrices(tmp_path):
     network = Network(width=16, depth=1, frequencies=0)
     training = Training(steps=20, batch=64, validate_every=20, learning_rate=1e-3)
     model = calor.fit(
-        kernel, points, condition=condition, key=jr.key(0), network=network, training=training
+        kernel,
+        points,
+        condition=condition,
+        parts="diffusion",
+        key=jr.key(0),
+        network=network,
+        training=training,
     )
     for value in (-0.8, 0.8):
         drawn = np.asarray(model.sample(200, condition=[[value]], key=jr.key(1), steps=40), float)
@@ -159,6 +165,7 @@ def test_likelihood_on_spd3_integrates_to_one():
     model = calor.fit(
         calor.heat_kernel(manifold),
         points,
+        parts="diffusion",
         key=jr.key(0),
         network=Network(width=16, depth=1, frequencies=0),
         training=Training(steps=30, batch=64, validate_every=30),
@@ -192,6 +199,7 @@ def test_likelihood_on_spd10_of_a_wrapped_gaussian():
     model = calor.fit(
         calor.heat_kernel(manifold),
         points[40:],
+        parts="diffusion",
         key=jr.key(0),
         network=Network(width=16, depth=1, frequencies=0),
         training=TINY,
@@ -242,6 +250,7 @@ def test_a_last_time_beyond_the_closed_form_is_warned_of():
         calor.fit(
             calor.heat_kernel(calor.SPD(4)),
             values,
+            parts="diffusion",
             key=jr.key(0),
             t1=5.0,
             training=TINY,

@@ -132,6 +132,7 @@ def test_a_model_on_an_ellipsoid():
     model = calor.fit(
         kernel,
         data,
+        parts="diffusion",
         key=jr.key(2),
         network=calor.Network(width=64, depth=3, frequencies=32),
         training=calor.Training(steps=300, batch=256, validate_every=100),

@@ -297,6 +297,7 @@ def test_a_kernel_of_the_half_plane_from_its_metric():
     model = calor.fit(
         kernel,
         x0,
+        parts="diffusion",
         key=jr.key(6),
         centres=64,
         network=calor.Network(width=16, depth=2, frequencies=8),

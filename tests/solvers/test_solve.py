@@ -18,7 +18,7 @@ from calor.heat.equation import radial_terms
 from calor.manifolds.names import manifold_named, name_of
 from calor.solvers import check as validation
 from calor.solvers import solve as solver
-from calor.training import loop
+from calor.training import steps
 from calor.training.run import Run
 
 SMALL = recipes.default(points=100, steps=10, rounds=2)
@@ -142,8 +142,8 @@ def test_seeds_reproduce_and_an_interrupted_run_resumes(tmp_path, interrupt_trai
 def test_descent_goes_on_too(tmp_path, monkeypatch):
     """The paper's recipe is resumed like the training of a model."""
     recipe = recipes.paper(width=8, depth=1, frequencies=4, steps=6, batch=64)
-    plan, advance, calls = recipe.plan(calor.Sphere(2)), loop._advance, []
-    monkeypatch.setattr(loop, "_CALL", 0.0)  # a call for every step
+    plan, advance, calls = recipe.plan(calor.Sphere(2)), steps._advance, []
+    monkeypatch.setattr(steps, "_CALL", 0.0)  # a call for every step
     whole, _ = plan.find(key=jr.key(0), run=Run(progress=False))
 
     def interrupted(*inputs):
@@ -152,7 +152,7 @@ def test_descent_goes_on_too(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return advance(*inputs)
 
-    monkeypatch.setattr(loop, "_advance", interrupted)
+    monkeypatch.setattr(steps, "_advance", interrupted)
     run = Run("", {"of": "a sphere"}, False, tmp_path / "run.partial")
     with pytest.raises(KeyboardInterrupt):
         plan.find(key=jr.key(0), run=run)

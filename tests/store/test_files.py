@@ -51,7 +51,7 @@ def given(name, sphere):
 def code(value):
     """What a file would say."""
     tensors = {}
-    return json.loads(json.dumps(_encode(value, tensors))), tensors
+    return json.loads(json.dumps(_encode(value, tensors, set()))), tensors
 
 
 def there_and_back(value):
@@ -206,8 +206,11 @@ def test_a_kernel_and_a_manifold_of_ones_own(tmp_path):
     with pytest.raises(calor.FileError, match=r"own\.calor: .*'ball:2x1'; import the file that de"):
         calor.load(path)
     change(path, lambda value: value.update({"class": "Elsewhere"}))
-    with pytest.raises(calor.FileError, match="import the file that defines Elsewhere first"):
+    with pytest.raises(
+        calor.FileError, match="import the file that defines Elsewhere first"
+    ) as raised:
         calor.load(path)
+    assert str(raised.value).endswith("It was written with classes of test_files.py.")
 
 
 def test_numbers_that_are_not_finite_are_damage(tmp_path):

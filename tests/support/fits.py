@@ -33,4 +33,12 @@ def fitted(name, again=0):
     manifold = manifold_named(name)
     kernel = calor.heat_kernel(manifold)
     data = points_of(manifold, 300)
-    return calor.fit(kernel, data, key=jr.key(0), network=SMALL, training=SHORT, progress=False)
+    return calor.fit(
+        kernel,
+        data,
+        parts="diffusion",
+        key=jr.key(0),
+        network=SMALL,
+        training=SHORT,
+        progress=False,
+    )

@@ -9,6 +9,8 @@ with a from the left and R_b with b from the right,
 so Gr(2, 4) is S^2 x S^2 modulo (a, b) -> (-a, -b), and its heat kernel is made of two of S^2.
 """
 
+import json
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import calor
-from calor.data.forms import BadRow
 
 PAIRS = calor.Product(calor.Sphere(2), calor.Sphere(2))
 CLASSES = calor.Quotient(PAIRS, np.stack([np.eye(6), -np.eye(6)]))
@@ -170,15 +171,23 @@ class GrassmannianKernel(calor.HeatKernel):
         return plane(self.classes.draw(t, lift(x0), key))
 
 
+def write_json(path, points):
+    path.write_text(json.dumps(points.tolist()))
+
+
+def read_json(path):
+    return np.array(json.loads(path.read_text()))
+
+
 @calor.form(Grassmannian)
 def spanned(manifold):
-    """Eight columns are two vectors that span the plane; so they are written."""
+    """Eight columns are two vectors that span the plane; .json files hold projectors."""
 
     def from_vectors(rows, angles):
         factors, triangles = np.linalg.qr(rows.reshape(-1, 2, 4).transpose(0, 2, 1))
         sizes = np.abs(np.diagonal(triangles, axis1=1, axis2=2)).min(axis=1)
         if np.any(sizes < 1e-6):
-            raise BadRow(int(np.argmax(sizes < 1e-6)), "the two vectors span no plane")
+            raise calor.BadRow(int(np.argmax(sizes < 1e-6)), "the two vectors span no plane")
         return factors @ factors.transpose(0, 2, 1)
 
     def to_vectors(points):
@@ -190,6 +199,7 @@ def spanned(manifold):
         to_rows=to_vectors,
         header=[f"{vector}{i}" for vector in "uv" for i in range(1, 5)],
         wanted="two vectors that span it",
+        formats={".json": calor.Format(write_json, read_json)},
     )
 
 

@@ -110,7 +110,6 @@ def parsers(
 
 
 SEES = (
-    "core",
     "store",
     "training",
     "manifolds",

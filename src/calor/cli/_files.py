@@ -23,12 +23,10 @@ def readable(path: Path) -> Path:
     return path
 
 
-def check_ending(path: Path, endings: tuple[str, ...], option: str) -> None:
-    """Refuse a name that does not say which kind of file it is."""
-    if path.suffix.lower() not in endings:
-        *most, last = endings
-        known = f"{', '.join(most)} or {last}" if most else last
-        raise InputError(f"{option} must end in {known}, got {path}")
+def check_picture(path: Path, option: str) -> None:
+    """Refuse a name that does not say that the file is a picture."""
+    if path.suffix.lower() != ".png":
+        raise InputError(f"{option} must end in .png, got {path}")
 
 
 def writable(path: Path) -> Path:

@@ -10,7 +10,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _files
 from ._shared import InputError
@@ -64,15 +64,15 @@ def manifold_from(text: str) -> "AbstractManifold":
     return found
 
 
-def load(path: Path, text: str | None) -> Any:
-    """The kernel or the model in a file, after the user's file has defined what it is made of."""
+def load(path: Path, text: str | None, kind: Literal["kernel", "model"]) -> Any:
+    """What a file holds, after the user's file has defined what it is made of."""
     from .._public import load as open_file  # with all that a file may hold
 
     if text is None:
-        return open_file(path)
+        return open_file(path, kind=kind)
     own = manifold_from(text)
-    found = open_file(path, own)
-    if str(found.manifold) != str(own):
+    found = open_file(path, own, kind=kind)
+    if found.manifold.fingerprint() != own.fingerprint():
         raise InputError(f"{path} lives on {found.manifold}, but --manifold is {own}")
     return found
 

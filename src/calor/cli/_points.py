@@ -4,13 +4,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..store.tables import TABLES, ending, listed
 from . import _files
 from ._shared import InputError
 
-TABLES = (".csv", ".npy", ".npz")
-MOLECULES = (".sdf", ".xyz")
+FILE = f"a {listed(TABLES)} file"
 COLUMNS = (
-    "a .csv, .npy or .npz file; sphere:2: lat, lon in degrees or x, y, z; so3: quaternion w, x, y, "
+    f"{FILE}; sphere:2: lat, lon in degrees or x, y, z; so3: quaternion w, x, y, "
     "z, matrix, or Euler angles with --euler; molecules: .xyz"
 )
 
@@ -27,13 +27,14 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_points(path: Path, condition: str | None, groups: str | None = None) -> None:
+def check_points(
+    path: Path, condition: str | None, groups: str | None = None, weights: str | None = None
+) -> None:
     """Refuse files that cannot be read before JAX is imported."""
-    if _files.readable(path).suffix not in MOLECULES:
-        _files.check_ending(path, TABLES, "a table of points")
-    for name, option in ((condition, "--condition"), (groups, "--groups")):
+    _files.readable(path)
+    for name in (condition, groups, weights):
         if name and not _is_array(name, path):
-            _files.check_ending(_files.readable(Path(name)), TABLES, option)
+            _files.readable(Path(name))
 
 
 def read(options: argparse.Namespace, path: Path, manifold: Any, labels: bool) -> tuple[Any, ...]:
@@ -62,15 +63,12 @@ def column(name: str, path: Path, count: int, labels: bool) -> Any:
 
 def load_model(path: Path, manifold: str | None) -> tuple[Any, bool]:
     """A saved model, and whether its condition is a label."""
-    from ..models.model import AbstractModel
     from ._own import load
 
-    model = load(path, manifold)
-    if not isinstance(model, AbstractModel):
-        raise InputError(f"{path} holds a kernel, not a model; make one with calor fit")
+    model = load(path, manifold, "model")
     return model, model.condition is not None and bool(model.condition.labels)
 
 
 def _is_array(name, path):
     """Whether something is named as an array of the .npz file that holds the points."""
-    return path.suffix == ".npz" and not Path(name).suffix
+    return ending(path) == ".npz" and not Path(name).suffix

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from . import _files, _own
-from ._shared import InputError, add_json, as_dict, input_errors, progress, report, whole
+from ._shared import add_json, as_dict, input_errors, progress, report, whole
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -27,14 +27,9 @@ def _check(options) -> int:
     with progress() as show, input_errors():
         import jax.random as jr
 
-        from ..heat.kernel import AbstractHeatKernel
         from ..solvers import check as validation
 
-        kernel = _own.load(options.file, options.manifold)
-        if not isinstance(kernel, AbstractHeatKernel):
-            raise InputError(
-                f"{options.file} holds a model, not a kernel; calor check is for kernels"
-            )
+        kernel = _own.load(options.file, options.manifold, "kernel")
         show("measuring residuals at new points")
         certificate = validation.certify_again(kernel, jr.key(options.seed))
         show("comparing with the exact kernel, if there is one")

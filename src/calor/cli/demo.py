@@ -19,10 +19,9 @@ Try next:
 def describe(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.description = (
-        "Fit a diffusion model to the world's airports with the learned heat kernel of the sphere, "
-        "print its test log-likelihood beside flow matching and kernel density estimates, draw "
-        "data, samples and density on globes, and save the model beside the picture. Takes one to "
-        "three minutes on two cores."
+        "Fit a model to the world's airports, several kinds weighed together, print how likely it "
+        "finds airports that it has not seen, beside kernel densities, draw data, samples and "
+        "density on globes, and save the model beside the picture. Takes about a minute."
     )
     parser.epilog = "Example: calor demo --out airports.png"
     parser.add_argument(
@@ -38,7 +37,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(options) -> int:
-    _files.check_ending(options.out, (".png",), "--out")
+    _files.check_picture(options.out, "--out")
     for name in ("matplotlib", "airportsdata"):  # asked for before anything is computed
         require(name, "demo", "the demo")
     model_file = options.out.with_suffix(".calor")

@@ -1,4 +1,4 @@
-"""`calor fit`: a diffusion model of points in a file."""
+"""`calor fit`: a model of points in a file."""
 
 import argparse
 from pathlib import Path
@@ -10,28 +10,38 @@ from ._shared import InputError, add_training, input_errors, positive, progress,
 def describe(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.description = (
-        "Fit a diffusion model to points of a manifold and save it. A tenth of the points is put "
-        "aside for early stopping. Ctrl-C keeps what was done in FILE.partial; --resume goes on "
-        "from it. A manifold of your own is named by the Python file that defines it, which is run."
+        "Fit a model to points of a manifold and save it: a kernel density, a mixture, diffusions "
+        "and flows, as far as each helps, weighed together by points that are put aside in turn. "
+        "Ctrl-C keeps what was done in FILE.partial and beside it; --resume goes on from it. A "
+        "manifold of your own is named by the Python file that defines it, which is run."
     )
     parser.epilog = "Example: calor fit --manifold sphere:2 quakes.csv --out quakes.calor"
     parser.add_argument("file", type=Path, help=_points.COLUMNS)
     parser.add_argument("--manifold", required=True, help=_own.MANIFOLDS)
     add_training(parser)
     parser.add_argument(
-        "--steps", type=positive, default=2000, help="of training (default: %(default)s)"
+        "--parts",
+        type=_names,
+        metavar="NAMES",
+        help="density, mixture, diffusion, flow, or several with commas; one is fitted by itself, "
+        "not weighed (default: all that suit the manifold)",
     )
     parser.add_argument(
-        "--batch", type=positive, default=2048, help="points a step (default: %(default)s)"
+        "--minutes",
+        type=float,
+        default=3.0,
+        help="about how long several parts may take (default: %(default)s)",
     )
-    parser.add_argument("--width", type=positive, default=192, help="of the network (default: 192)")
+    parser.add_argument("--steps", type=positive, help="of training, instead of what fits")
+    parser.add_argument("--batch", type=positive, help="points a step")
+    parser.add_argument("--width", type=positive, help="of the network")
     parser.add_argument(
         "--kernel",
         metavar="auto|exact|pinn|short-time|bethe|sinkhorn|labelled|...",
         default="auto",
         help="which heat kernel, by a method of calor.heat_kernel (default: %(default)s)",
     )
-    parser.add_argument("--flow", action="store_true", help="flow matching instead of diffusion")
+    parser.add_argument("--flow", action="store_true", help="the same as --parts flow")
     parser.add_argument(
         "--labels", action="store_true", help="the condition is a label, not a number"
     )
@@ -41,23 +51,30 @@ def describe(parser: argparse.ArgumentParser) -> None:
         help="what points belong to, a name each: a file, or an array of the .npz file of points; "
         "whole groups are put aside",
     )
+    parser.add_argument(
+        "--weights",
+        metavar="FILE",
+        help="how much points count, a number each: a file, or an array of the .npz file of points",
+    )
     _points.add_columns(parser)
     parser.set_defaults(run=_fit)
 
 
 def _fit(options) -> int:
-    _points.check_points(options.file, options.condition, options.groups)
+    if options.flow and options.parts not in (None, "flow"):
+        raise InputError("--flow is the same as --parts flow; give one of them")
+    if not options.minutes > 0:
+        raise InputError(f"--minutes must be positive, got {options.minutes:g}")
+    _points.check_points(options.file, options.condition, options.groups, options.weights)
     _own.check_manifold(options.manifold)
     out, partial = _files.unfinished(options)
     with progress() as show, input_errors():
         import jax.random as jr
 
         from ..data.forms import naming
-        from ..models import diffusion, flow
         from ..models.families import family_of
-        from ..models.likelihood import EXACT_DIVERGENCE
+        from ..models.fitting import fit
         from ..solvers.choose import heat_kernel
-        from ..training.settings import Training
 
         manifold = _own.manifold_from(options.manifold)
         points, name_row, condition = _points.read(options, options.file, manifold, options.labels)
@@ -66,36 +83,51 @@ def _fit(options) -> int:
             groups = _points.column(options.groups, options.file, len(points), labels=True)
         if len(points) < 10:
             raise InputError(f"{options.file} has {len(points)} points; at least 10 are needed")
-        run = flow.fit_flow if options.flow else diffusion.fit
+        weights = None
+        if options.weights:
+            weights = _points.column(options.weights, options.file, len(points), labels=False)
         show(f"fitting {len(points)} points of {manifold}")
         with _files.keeping(partial), naming(name_row):
-            model = run(
+            model = fit(
                 heat_kernel(manifold, options.kernel),
                 points,
                 condition=condition,
+                parts="flow" if options.flow else options.parts,
+                minutes=options.minutes,
                 groups=groups,
+                weights=None if weights is None else weights[:, 0],
                 key=jr.key(options.seed),
-                network=family_of(manifold).network(width=options.width),
-                training=Training(steps=options.steps, batch=options.batch),
+                network=options.width and family_of(manifold).network(width=options.width),
+                training=_training(options),
                 resume=partial,
             )
         model.save(out)
-    history = model.history
-    found = {
-        "file": str(options.out),
-        "model": str(model),
-        "points": len(points),
-        "steps": int(history.steps[-1]),
-        "seconds": round(float(history.seconds[-1]), 1),
-    }
-    # In many dimensions training is judged by its loss.
-    judged, value = "log-likelihood", -history.validation()
-    if model.manifold.dim > EXACT_DIVERGENCE:
-        judged, value = "loss", -value
-    found["validation_" + judged.replace("-", "_")] = value
-    text = (
-        f"{found['model']}\n{found['points']} points, {found['steps']} steps, "
-        f"{found['seconds']:.0f} s, {judged} of the points put aside about {value:.3f}\n\n"
-        f"Saved: {options.out}"
-    )
-    return report(options, found, text)
+    found = {"file": str(options.out), "model": str(model), "points": len(points)}
+    found |= model.found()
+    lines = [
+        found["model"],
+        f"{len(points)} points",
+        # What is more than a number is told by the model itself.
+        *(_line(*one) for one in model.found().items() if isinstance(one[1], int | float)),
+    ]
+    return report(options, found, "\n".join(lines) + f"\n\nSaved: {options.out}")
+
+
+def _line(name, value):
+    """What a fit found, in words."""
+    return f"{name.replace('_', ' ')}: {value:.4g}"
+
+
+def _training(options):
+    """The budget, if any of it was asked for."""
+    from ..training.settings import Training
+
+    asked = {"steps": options.steps, "batch": options.batch}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    return Training(**asked) if asked else None
+
+
+def _names(text):
+    """One name, or several."""
+    names = [name.strip() for name in text.split(",")]
+    return names[0] if len(names) == 1 else names

@@ -14,7 +14,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="a file written by calor fit")
     parser.add_argument("-n", type=positive, help="how many (default: 1000, or one a condition)")
     parser.add_argument(
-        "--out", type=Path, required=True, help="a .csv, .npy or .npz file; molecules: .sdf or .xyz"
+        "--out", type=Path, required=True, help=f"{_points.FILE}; molecules: .sdf or .xyz"
     )
     parser.add_argument(
         "--plot",
@@ -24,6 +24,11 @@ def describe(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=whole, default=0, help="of the random numbers (default: 0)")
     parser.add_argument("--steps", type=positive, default=200, help="of generation (default: 200)")
+    parser.add_argument(
+        "--method",
+        metavar="NAME",
+        help="walk, flow, corrected, or multistep for few steps (default: walk; of a flow: flow)",
+    )
     parser.add_argument("--condition", metavar="FILE", help="numbers or labels, a row each point")
     _own.add_manifold(parser)
     add_json(parser)
@@ -31,14 +36,13 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def _sample(options) -> int:
-    _files.check_ending(options.out, (*_points.TABLES, *_points.MOLECULES), "--out")
     _files.readable(options.file)
     _own.check_manifold(options.manifold)
     out, plot = _files.writable(options.out), None
     if options.condition:
-        _files.check_ending(_files.readable(Path(options.condition)), _points.TABLES, "--condition")
+        _files.readable(Path(options.condition))
     if options.plot:
-        _files.check_ending(options.plot, (".png",), "--plot")
+        _files.check_picture(options.plot, "--plot")
         plot = _files.writable(options.plot)
         require("matplotlib", "demo", "a picture")
     with progress() as show, input_errors():
@@ -56,9 +60,9 @@ def _sample(options) -> int:
         if count is None:
             count = 1000 if condition is None else len(condition)
         show(f"drawing {count} points of {model.manifold}")
-        points = np.asarray(
-            model.sample(count, condition=condition, key=jr.key(options.seed), steps=options.steps)
-        )
+        how = {"steps": options.steps, "method": options.method}
+        key = jr.key(options.seed)
+        points = np.asarray(model.sample(count, condition=condition, key=key, **how))
         write(points)
         if plot is not None:
             from .. import plots

@@ -4,8 +4,14 @@ A picture is a function of points, their manifold and where to draw, which retur
 imports matplotlib inside, so that it can be registered where matplotlib is not installed.
 """
 
-from .registry import Registry
+from collections.abc import Callable
+from typing import Any
+
+from .registry import Registry, T, always
 
 PICTURES = Registry("picture")
-picture = PICTURES.register
-"""Register a function `draw(points, manifold, axes)` for a class of manifolds."""
+
+
+def picture(family: type, *, when: Callable[[Any], bool] = always) -> Callable[[T], T]:
+    """Register a function `draw(points, manifold, axes)` for those of a class of manifolds."""
+    return PICTURES.register(family, when=when)

@@ -2,7 +2,8 @@
 
 calor ships no data.  `earth` reads the four sets of events on the globe that Mathieu and Nickel
 (2020) collected and De Bortoli et al. (2022) made a benchmark; `RotationMixture` draws the mixture
-of wrapped normals on SO(3) of the latter; `taxi`, `eeg`, `emg` and `moabb` read matrices.
+of wrapped normals on SO(3) of the latter; `taxi`, `eeg`, `emg` and `moabb` read matrices,
+`proteins` and `rna` torsion angles in radians, `orientations` those of crystals.
 """
 
 import os
@@ -16,6 +17,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
+from ..core.doors import warn
 from ..core.numerics import sinc
 from ..core.types import Key
 from ..manifolds import SO3, Sphere
@@ -83,6 +85,74 @@ def emg() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     arrays = _arrays("spd8_emg", "emg_cov.npz")
     names = np.array(["rest", "rock", "paper", "scissors", "ok"])
     return arrays["cov"], names[arrays["label"]], arrays["segment"]
+
+
+def proteins(residue: str, angles: int) -> tuple[Float[np.ndarray, "n d"], np.ndarray]:
+    """Torsion angles of residues of proteins in radians, and the chain of each.
+
+    Args:
+        residue: `arg`, `lys`, `gln`, `met`, `cys`, `his`, `trp` or `cispro`.
+        angles: how many of phi, psi, chi1 to chi4; residues that lack one are left out.
+    """
+    arrays = _arrays("torus_protein_top8000", "top8000_torsions.npz")
+    names = arrays["residue_names"].tolist()
+    if residue not in names:
+        raise ValueError(f"proteins: known are {', '.join(names)}, got {residue!r}.")
+    if not 1 <= angles <= 6:
+        raise ValueError(f"proteins: angles must be from 1 to 6, got {angles}.")
+    rows = arrays["residue_type"] == names.index(residue)
+    degrees, chains = arrays["angles_deg"][rows, :angles], arrays["chain_id"][rows]
+    kept = np.isfinite(degrees).all(axis=1)
+    if not kept.any():
+        raise ValueError(f"proteins: no {residue} has all of {angles} angles.")
+    return _radians(degrees, "proteins"), chains[kept]
+
+
+def rna() -> tuple[Float[np.ndarray, "n 7"], np.ndarray]:
+    """Seven torsion angles of nucleotides of RNA in radians, and the PDB entry of each."""
+    path = data_folder() / "torus_rna7" / "rna.tsv"
+    if not path.is_file():
+        raise DataError(f"there is no file {path}; it holds torsion angles of RNA")
+    table = np.genfromtxt(path, dtype=str, delimiter="\t")
+    degrees = np.genfromtxt(path, delimiter="\t", usecols=range(2, 9))
+    return _radians(degrees, "rna"), table[np.isfinite(degrees).all(axis=1), 0]
+
+
+def _radians(degrees: np.ndarray, what: str) -> Float[np.ndarray, "n d"]:
+    """Angles in [-pi, pi) of the rows that have all of them; it is said how many have not."""
+    kept = np.asarray(np.isfinite(degrees).all(axis=1))
+    if not kept.all():
+        warn(f"{what}: {np.sum(~kept)} of {len(kept)} rows lack an angle and are left out.")
+    return np.deg2rad((degrees[kept].astype(float) + 180) % 360 - 180)
+
+
+def orientations() -> tuple[Float[np.ndarray, "n 4"], np.ndarray]:
+    """Orientations of titanium crystals as unit quaternions, and the grain of each.
+
+    A rotation takes the axes of the crystal to those of the specimen; a symmetry of the crystal
+    acts from the right, see `hexagonal_turns`.
+    """
+    arrays = _arrays("so3_ebsd", "titanium.npz")
+    quaternions = arrays["quat_wxyz"].astype(float)
+    return quaternions / np.linalg.norm(quaternions, axis=1, keepdims=True), arrays["grain"]
+
+
+def hexagonal_turns() -> Float[np.ndarray, "12 4 4"]:
+    """x -> x g for the twelve rotations g of the point group 622, as matrices on quaternions.
+
+    Six turns about the axis z and six half turns about axes across: `Quotient(SO3(),
+    hexagonal_turns())` is the space of orientations of a hexagonal crystal.
+    """
+    half = np.pi / 6 * np.arange(6)
+    none = np.zeros(6)
+    about = np.stack([np.cos(half), none, none, np.sin(half)], axis=1)
+    across = np.stack([none, np.cos(half), np.sin(half), none], axis=1)
+    return np.stack([_right_factor(*g) for g in np.concatenate([about, across])])
+
+
+def _right_factor(w, a, b, c):
+    """The matrix of the product with the quaternion (w, a, b, c) from the right."""
+    return np.array([[w, -a, -b, -c], [a, w, c, -b], [b, -c, w, a], [c, b, -a, w]])
 
 
 def moabb(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

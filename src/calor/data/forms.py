@@ -14,19 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from ..core.registry import Registry
+from ..core.registry import Registry, T, always
 from ..manifolds import AbstractManifold
+from ..store.tables import NameRow, TableError
 
 FORMS = Registry("form")
-form = FORMS.register
-"""Register a function from a manifold to its `Form` for a class of manifolds."""
-
-NameRow = Callable[[int], str]
-"""From the number of a row to where it stands, such as `points.csv, line 3`."""
 
 
-class TableError(ValueError):
-    """A file of points cannot be read; the message names the line and the reason."""
+def form(family: type, *, when: Callable[[Any], bool] = always) -> Callable[[T], T]:
+    """Register a function from a manifold to its `Form` for those of a class of manifolds."""
+    return FORMS.register(family, when=when)
 
 
 class BadRow(ValueError):
@@ -59,10 +56,11 @@ _RADIANS = Angles()
 
 
 class Format(NamedTuple):
-    """A kind of file that is no table."""
+    """A kind of file that is no table and holds points of one family."""
 
     write: Callable[[Path, np.ndarray], None]
     read: Callable[[Path], np.ndarray] | None = None
+    """None, if such files are only written."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class Form:
     take: Callable[[Any], np.ndarray | None] = lambda data: None
     """Points from objects of other libraries, or None."""
     formats: Mapping[str, Format] = field(default_factory=dict)
-    """Other kinds of files by their ending."""
+    """Other kinds of files, by their ending in small letters."""
 
     def read(self, rows: np.ndarray, angles: Angles = _RADIANS) -> np.ndarray:
         """Points from rows (n, ...)."""

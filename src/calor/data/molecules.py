@@ -18,6 +18,7 @@ import numpy as np
 
 from ..manifolds import AbstractManifold, PointCloud
 from ..store.atomic import replacing
+from ..store.tables import ending
 from .forms import FORMS, Form, Format, form
 
 SYMBOLS = ("H", "C", "N", "O", "F")
@@ -228,9 +229,9 @@ def from_clouds(clouds: Any, manifold: PointCloud) -> list[Molecule]:
 def write(path: str | Path, molecules: Sequence[Molecule]) -> None:
     """Write molecules as .xyz, or as .sdf with bonds by distance, by the ending."""
     path = Path(path)
-    if path.suffix not in (".xyz", ".sdf"):
+    if ending(path) not in (".xyz", ".sdf"):
         raise MoleculeError(f"cannot write {path}: its name must end in .xyz or .sdf")
-    block = _xyz_block if path.suffix == ".xyz" else _sdf_block
+    block = _xyz_block if ending(path) == ".xyz" else _sdf_block
     with replacing(path) as file:
         for number, molecule in enumerate(molecules):
             file.write(block(molecule, f"molecule {number} by calor").encode())

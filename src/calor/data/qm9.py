@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.bar import bar
+from ..core.folders import folder
 from ..store.atomic import replacing
-from ..store.folders import folder
 from .datasets import DataError, data_folder
 from .molecules import NUMBERS, SYMBOLS, Molecule
 

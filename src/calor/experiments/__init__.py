@@ -5,6 +5,7 @@ Open `earth` first.
 
 FILES = {
     "earth": "earth",
+    "densities": "densities",
     "so3": "rotations",
     "taxi": "taxi",
     "eeg": "eeg",

@@ -20,8 +20,7 @@ import numpy as np
 
 from ..data import datasets
 from ..manifolds import SPD, Euclidean
-from ..models.diffusion import fit
-from ..models.flow import fit_flow
+from ..models.fitting import fit
 from ..models.network import Network
 from ..solvers.choose import heat_kernel
 from ..training.settings import Training
@@ -132,7 +131,8 @@ def draws(
         chart = (rivals.LogEuclidean if flow else rivals.Triangle)(matrices)
         chart = rivals.Standardized(chart, matrices)
         manifold, points = Euclidean(chart.size), chart.inside(matrices)
-    model = (fit_flow if flow else fit)(heat_kernel(manifold), points, **choices)
+    parts = "flow" if flow else "diffusion"
+    model = fit(heat_kernel(manifold), points, parts=parts, **choices)
     key, steps = jr.key(1000 + seed), job.choices.steps
     made = np.asarray(model.sample(len(labels), condition=labels, key=key, steps=steps), float)
     return made if chart is None else chart.outside(made)

@@ -153,15 +153,20 @@ class Experiment(Generic[C]):
                 done = report["results"].setdefault(job.name, {}).setdefault(job.method, {})
                 if str(job.seed) not in done:
                     done[str(job.seed)] = self.once(job)
-                    with replacing(path) as file:
-                        file.write(json.dumps(report, indent=1).encode())
+                    _write(path, report)
                     # Every fit compiles its own programs; after some seventy of them a process may
                     # have no room for more.
                     jax.clear_caches()
                 shown.update()
         if self.finish is not None:
             self.finish(report, settings, out)
+            _write(path, report)
         return report
+
+
+def _write(path: Path, report: dict[str, Any]) -> None:
+    with replacing(path) as file:
+        file.write(json.dumps(report, indent=1).encode())
 
 
 def timed(function: Callable[[], T]) -> tuple[T, float]:

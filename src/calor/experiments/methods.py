@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.types import Points
+from ..core.types import Key, Points
+from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold, PointCloud
 from ..models.density import fit_density
-from ..models.diffusion import fit
+from ..models.fitting import fit
 from ..models.flow import fit_flow
 from ..solvers.choose import heat_kernel
 from .experiment import Job, timed
@@ -20,7 +21,7 @@ class Method(NamedTuple):
 
     kernel: str
     """The method of its heat kernel."""
-    fit: Callable[..., Any] = fit
+    fit: Callable[..., Any] = partial(fit, parts="diffusion")
     trained: bool = True
     """Whether it has a network."""
 
@@ -67,6 +68,43 @@ def fit_points(
     kernel, run, learns = _POINTS[method]
     heat = heat_kernel(manifold, kernel)
     return timed(lambda: run(heat, data, **choices, **(trained if learns else {})))
+
+
+class Whole(NamedTuple):
+    """Models of the same data, and how they are weighed together."""
+
+    models: tuple[Any, ...]
+    weights: tuple[float, ...]
+    names: tuple[str, ...]
+    plan: dict[str, Any]
+    """What the fit did."""
+
+
+def fit_everything(
+    kernel: AbstractHeatKernel,
+    data: Points,
+    *,
+    condition: Any,
+    groups: Any,
+    minutes: float,
+    key: Key,
+) -> Whole:
+    """What `calor.fit` makes of data by default.
+
+    Args:
+        kernel: of their manifold.
+        data: the points.
+        condition: what came with them.
+        groups: what they belong to.
+        minutes: for which it plans.
+        key: a random key.
+    """
+    given: dict[str, Any] = {"condition": condition, "groups": groups, "key": key}
+    model = fit(kernel, data, **given, minutes=minutes, progress=False)
+    plan = model.about.get("plan")
+    if plan is None:  # a pure model: the kernel is a law for early times
+        return Whole((model,), (1.0,), ("diffusion",), {})
+    return Whole(model.models, model.weights, model.names, plan)
 
 
 def likelihood(model: Any, test: Points, seconds: float) -> dict[str, float]:

@@ -4,13 +4,21 @@ Matrices are compared by their Frobenius norm and by the affine-invariant distan
 by the energy score, which is proper where the distance is of negative type.  The affine-invariant
 distance is not for n >= 3 (an invariant kernel of negative type on SL(n, R)/SO(n) is bounded), so
 scores and regions use the Frobenius distance of matrix logarithms, which is Euclidean.
+
+Two samples of any manifold are compared by `classifier_auc` and `heat_discrepancy`.
 """
 
 from collections.abc import Callable
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from scipy.spatial.distance import cdist
+
+from ..heat.kernel import AbstractHeatKernel
+from ..models.verdict import classifier_auc as classifier_auc
 
 Matrices = Float[np.ndarray, "... n n"]
 
@@ -118,6 +126,42 @@ def beta_recall(
         for level in _LEVELS
     ]
     return _faithful(np.array(shares))
+
+
+def heat_discrepancy(
+    kernel: AbstractHeatKernel,
+    t: float,
+    first: Float[Array, "n ..."],
+    second: Float[Array, "m ..."],
+) -> float:
+    """The squared maximum mean discrepancy of two samples, for the heat kernel at a time.
+
+    It is the squared L^2 distance of the two laws after noise of the time t/2, as a fraction of
+    the squared norm of the first.  The estimate has no bias, so that it may be negative.
+    """
+    within = _mean_kernel(kernel, t, first, first)
+    both = within + _mean_kernel(kernel, t, second, second)
+    return (both - 2 * _mean_kernel(kernel, t, first, second, apart=False)) / within
+
+
+def _mean_kernel(kernel, t, first, second, apart=True):
+    """The mean of the kernel over pairs, or over those of different rows."""
+    total = 0.0
+    for start in range(0, len(first), 100):
+        block = _kernel_values(kernel, jnp.asarray(t), first[start : start + 100], second)
+        values = np.asarray(block, np.float64)
+        if apart:
+            values[np.arange(len(values)), np.arange(start, start + len(values))] = 0
+        total += values.sum()
+    return total / (len(first) * (len(second) - apart))
+
+
+@eqx.filter_jit
+def _kernel_values(kernel, t, first, second):
+    def value(x, y):
+        return jnp.exp(kernel.log_prob_at(t.astype(x.dtype), x, y))
+
+    return jax.vmap(lambda x: jax.vmap(lambda y: value(x, y))(second))(first)
 
 
 def _inside(ours, theirs):

@@ -31,9 +31,13 @@ class LogEuclidean:
         """Vectors of matrices."""
         return metrics.logarithms(self._inverse @ matrices @ self._inverse)
 
+    def symmetric(self, vectors: Array) -> Array:
+        """The logarithms that vectors stand for."""
+        return from_vectors(vectors, len(self._root))
+
     def outside(self, vectors: Array) -> Array:
         """Matrices of vectors."""
-        symmetric = from_vectors(vectors, len(self._root))
+        symmetric = self.symmetric(vectors)
         # Far out, where a poor model may draw, a matrix would leave the range of numbers.
         made = metrics.matrix_function(symmetric, lambda w: np.exp(np.clip(w, -12, 12)))
         return _symmetric(self._root @ made @ self._root)
@@ -117,7 +121,7 @@ def first_guess(
 ) -> Array:
     """Draws of the Gaussian law that calor's network corrects, without the network."""
     manifold = SPD(matrices.shape[1])
-    prepared = prepare(manifold, Given(matrices, predictors, groups), key=jr.key(seed))
+    prepared = prepare(manifold, Given(matrices, predictors, groups), key=jr.key(seed)).part(0)
     prepared, law = find_gaussian(None, manifold, prepared)
     assert prepared.encoder is not None
     assert law is not None

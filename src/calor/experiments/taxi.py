@@ -17,7 +17,7 @@ from ..data import datasets
 from ..heat.early.laws import Varadhan
 from ..manifolds import SPD, Euclidean
 from ..models.denoisers import SPDNetScore
-from ..models.diffusion import fit
+from ..models.fitting import fit
 from ..models.flow import fit_flow
 from ..models.network import Network
 from ..solvers.choose import heat_kernel
@@ -122,7 +122,7 @@ def _draws(
         kernel = heat_kernel(manifold, "pinn") if method == _LEARNED else Varadhan(manifold)
         if method == _SPDNET:
             choices["score"] = SPDNetScore
-        model = fit(kernel, matrices, **choices)
+        model = fit(kernel, matrices, parts="diffusion", **choices)
     rows, key = np.repeat(asked, DRAWS, axis=0), jr.key(1000 + seed)
     drawn = model.sample(len(rows), condition=rows, key=key, steps=job.choices.steps)
     drawn = np.asarray(drawn, float)

@@ -72,6 +72,9 @@ class ProductKernel(AbstractHeatKernel):
         """Those of the factors."""
         return self.manifold.join(*(kernel.join(*parts) for kernel, *parts in self._factors(x, y)))
 
+    def has_unit_mass(self) -> bool:
+        return all(kernel.has_unit_mass() for kernel in self.kernels)
+
     def latest(self) -> float:
         """The earliest of the factors."""
         return min(kernel.latest() for kernel in self.kernels)
@@ -101,6 +104,9 @@ class QuotientKernel(AbstractHeatKernel):
 
     def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         return self.cover.draw(t, x0, key)
+
+    def has_unit_mass(self) -> bool:
+        return self.cover.has_unit_mass()
 
     def latest(self) -> float:
         """As on the cover."""

@@ -142,6 +142,10 @@ class AbstractHeatKernel(eqx.Module):
         """The last time that the kernel is made for."""
         return math.inf
 
+    def has_unit_mass(self) -> bool:
+        """Whether log p belongs to a density at the times that the kernel is made for."""
+        return True
+
     def spectral_gap(self) -> float:
         """The smallest positive eigenvalue of -Delta, as far as it is known; else zero."""
         return self.manifold.spectral_gap()

@@ -3,6 +3,7 @@
 Open `base` first: what one implements, and what follows from it.
 """
 
+from ..core import compiled
 from .base import AbstractCompactManifold as AbstractCompactManifold
 from .base import AbstractManifold as AbstractManifold
 from .cloud import PointCloud as PointCloud
@@ -19,3 +20,5 @@ from .symmetric import AbstractSymmetricSpace as AbstractSymmetricSpace
 from .torus import Torus as Torus
 
 SEES = ("core", "store")
+
+compiled.keep()  # whoever uses calor comes by here

@@ -79,6 +79,14 @@ class AbstractManifold(eqx.Module):
     def coordinate_laplacian(self, x: Point) -> Tangent:
         """Delta x: the Laplacian of each ambient coordinate, as an ambient vector at x."""
 
+    def along_frame(self, x: Point, coefficients: Float[Array, " m"]) -> Tangent:
+        """The tangent vector with such coefficients in the frame."""
+        return jnp.tensordot(coefficients, self.frame(x), axes=1)
+
+    def slopes_along_frame(self, x: Point, slope: Float[Array, "..."]) -> Float[Array, " m"]:
+        """What a function with such a gradient in ambient space changes by along the frame."""
+        return jnp.tensordot(self.frame(x), slope, axes=slope.ndim)
+
     def basis(self, x: Point) -> Float[Array, "m ..."]:
         """As `frame`, with as few vectors as there can be; it need not be smooth in x."""
         return self.frame(x)
@@ -133,6 +141,14 @@ class AbstractManifold(eqx.Module):
         """Within this distance geodesics are shortest; infinite: as far as is known."""
         return math.inf
 
+    def has_distortion(self) -> bool:
+        """Whether `log_and_distortion` is known, and the `injectivity_radius` with it."""
+        return False
+
+    def log_and_distortion(self, x: Point, y: Point) -> tuple[Tangent, Scalar]:
+        """`log_at(x, y)`, and log D: how the exponential map at x distorts volume there."""
+        raise ValueError(f"{self} does not know how its exponential map distorts volume.")
+
     def constant_curvature(self) -> int | None:
         """The sectional curvature, if it is the same everywhere: 1, 0 or -1."""
         return None
@@ -168,6 +184,10 @@ class AbstractManifold(eqx.Module):
     def log_chart_volume(self, x: Point) -> Scalar:
         """log of the volume at x of a unit cube of embedded coordinates, if there is a chart."""
         raise ValueError(f"{self} has no chart.")
+
+    def noise_growth(self) -> float:
+        """The rate at which negative curvature drives noise apart; zero if it is not known."""
+        return 0.0
 
     def walk(self, t: Scalar, x0: Point, key: Key, steps: int = 24) -> Point:
         """Brownian motion for a time t in steps of Gaussian tangent vectors."""

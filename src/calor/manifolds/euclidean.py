@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.checks import positive_integer
-from ..core.types import Key, Point
+from ..core.types import Key, Point, Scalar
 from .flat import AbstractFlatSpace
 from .names import kind
 
@@ -31,6 +31,14 @@ class Euclidean(AbstractFlatSpace):
 
     def draw_point(self, key: Key) -> Point:
         return jr.normal(key, self.shape)
+
+    def has_chart(self) -> bool:
+        """The space itself."""
+        return True
+
+    def log_chart_volume(self, x: Point) -> Scalar:
+        """Zero."""
+        return jnp.zeros((), x.dtype)
 
     def invariants(self, y: Float[Array, " k"]) -> Float[Array, "m f"]:
         """The coordinates, kept of order one."""

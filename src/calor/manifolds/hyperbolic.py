@@ -126,6 +126,14 @@ class Hyperbolic(AbstractSpaceForm):
         origin = self.origin().astype(code.dtype)
         return self.exp_at(origin, jnp.concatenate([jnp.zeros(1, code.dtype), code]))
 
+    def has_chart(self) -> bool:
+        """Normal coordinates at the origin."""
+        return True
+
+    def log_chart_volume(self, x: Point) -> Scalar:
+        """log of the volume that a unit cube of normal coordinates has at x."""
+        return self.log_distortion(jnp.arcsinh(_large_norm(x[1:]))[None])
+
     def lifted_coordinates(
         self, x: Point, x0: Point
     ) -> tuple[Float[Array, " k"], Callable[[Float[Array, " k"]], Tangent]]:

@@ -145,9 +145,30 @@ class Product(AbstractManifold):
         codes = jnp.split(code, ends[:-1])
         return self.join(*(m.decode(c) for m, c in zip(self.manifolds, codes, strict=True)))
 
+    def has_chart(self) -> bool:
+        """If all factors do."""
+        return all(manifold.has_chart() for manifold in self.manifolds)
+
+    def log_chart_volume(self, x: Point) -> Scalar:
+        """The sum of those of the factors."""
+        return jnp.sum(jnp.stack(self._each("log_chart_volume", x)))
+
     def spectral_gap(self) -> float:
         """The smallest of the factors."""
         return min(manifold.spectral_gap() for manifold in self.manifolds)
+
+    def injectivity_radius(self) -> float:
+        """The smallest of the factors."""
+        return min(manifold.injectivity_radius() for manifold in self.manifolds)
+
+    def has_distortion(self) -> bool:
+        """If all factors have."""
+        return all(manifold.has_distortion() for manifold in self.manifolds)
+
+    def log_and_distortion(self, x: Point, y: Point) -> tuple[Tangent, Scalar]:
+        """The tangents side by side, and the sum of the logarithms."""
+        tangents, logs = zip(*self._each("log_and_distortion", x, y), strict=True)
+        return self.join(*tangents), jnp.sum(jnp.stack(logs))
 
     def noise_reuse(self) -> int:
         """As often as the factor whose geodesics cost most."""

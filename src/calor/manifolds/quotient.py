@@ -4,10 +4,8 @@ A point of M/G is any representative in M; its orbit {g x} is the same point.  D
 over the orbit, tangent vectors are tangent vectors of M.
 """
 
-import functools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -16,23 +14,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..core.types import Point, Scalar, Tangent
+from ..core.types import Key, Point, Scalar, Tangent
 from .base import TOLERANCE, AbstractManifold
 
-F = TypeVar("F", bound=Callable[..., Any])
 # Images of one point that are closer than this are the same: far above rounding, and far below the
 # distance between different images of a random point.
 _SAME = 1e-3
-
-
-def _as_on_cover(method: F) -> F:
-    """The method of a quotient that asks its cover."""
-
-    @functools.wraps(method, updated=())  # not that it is abstract
-    def asked(self, *args, **kwargs):
-        return getattr(self.cover, method.__name__)(*args, **kwargs)
-
-    return cast(F, asked)
 
 
 class AbstractQuotient(AbstractManifold):
@@ -46,26 +33,64 @@ class AbstractQuotient(AbstractManifold):
         """All images g x of a point, along the first axis."""
 
     # Points are points of the cover, and the projection is a local isometry.
-    check_point = _as_on_cover(AbstractManifold.check_point)
-    exp_at = _as_on_cover(AbstractManifold.exp_at)
-    inner_at = _as_on_cover(AbstractManifold.inner_at)
-    project_at = _as_on_cover(AbstractManifold.project_at)
-    tangent_at = _as_on_cover(AbstractManifold.tangent_at)
-    offset_at = _as_on_cover(AbstractManifold.offset_at)
-    draw_point = _as_on_cover(AbstractManifold.draw_point)
-    draw_tangent = _as_on_cover(AbstractManifold.draw_tangent)
-    frame = _as_on_cover(AbstractManifold.frame)
-    basis = _as_on_cover(AbstractManifold.basis)
-    coordinate_laplacian = _as_on_cover(AbstractManifold.coordinate_laplacian)
-    embedding = _as_on_cover(AbstractManifold.embedding)
-    code_size = _as_on_cover(AbstractManifold.code_size)
-    decode = _as_on_cover(AbstractManifold.decode)
-    walk = _as_on_cover(AbstractManifold.walk)
-    sources = _as_on_cover(AbstractManifold.sources)
-    noise_reuse = _as_on_cover(AbstractManifold.noise_reuse)
-    is_compact = _as_on_cover(AbstractManifold.is_compact)
-    # At least this: functions on the quotient are functions on the cover.
-    spectral_gap = _as_on_cover(AbstractManifold.spectral_gap)
+
+    def check_point(self, x: Point, name: str = "x") -> Point:
+        return self.cover.check_point(x, name)
+
+    def exp_at(self, x: Point, v: Tangent) -> Point:
+        return self.cover.exp_at(x, v)
+
+    def inner_at(self, x: Point, u: Tangent, v: Tangent) -> Scalar:
+        return self.cover.inner_at(x, u, v)
+
+    def project_at(self, x: Point) -> Point:
+        return self.cover.project_at(x)
+
+    def tangent_at(self, x: Point, v: Tangent) -> Tangent:
+        return self.cover.tangent_at(x, v)
+
+    def offset_at(self, x: Point) -> Scalar:
+        return self.cover.offset_at(x)
+
+    def draw_point(self, key: Key) -> Point:
+        return self.cover.draw_point(key)
+
+    def draw_tangent(self, key: Key, x: Point) -> Tangent:
+        return self.cover.draw_tangent(key, x)
+
+    def frame(self, x: Point) -> Float[Array, "m ..."]:
+        return self.cover.frame(x)
+
+    def basis(self, x: Point) -> Float[Array, "m ..."]:
+        return self.cover.basis(x)
+
+    def coordinate_laplacian(self, x: Point) -> Tangent:
+        return self.cover.coordinate_laplacian(x)
+
+    def embedding(self, x: Point) -> Float[Array, " d"]:
+        return self.cover.embedding(x)
+
+    def code_size(self) -> int:
+        return self.cover.code_size()
+
+    def decode(self, code: Float[Array, " c"]) -> Point:
+        return self.cover.decode(code)
+
+    def walk(self, t: Scalar, x0: Point, key: Key, steps: int = 24) -> Point:
+        return self.cover.walk(t, x0, key, steps)
+
+    def sources(self, count: int, key: Key) -> Float[Array, "n ..."]:
+        return self.cover.sources(count, key)
+
+    def noise_reuse(self) -> int:
+        return self.cover.noise_reuse()
+
+    def is_compact(self) -> bool:
+        return self.cover.is_compact()
+
+    def spectral_gap(self) -> float:
+        # At least this: functions on the quotient are functions on the cover.
+        return self.cover.spectral_gap()
 
     def log_at(self, x: Point, y: Point) -> Tangent:
         return self.cover.log_at(x, self.nearest_image(x, y))

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from ..core.checks import is_concrete, positive_integer
 from ..core.numerics import coth_remainder, even_features, log_sinhc
 from ..core.types import Key, Point, Scalar, Tangent
-from ._matrices import (
+from .matrices import (
     cholesky,
     eigenvalues,
     eigh,
@@ -145,6 +145,21 @@ class SPD(AbstractSymmetricSpace):
         """By congruences."""
         return True
 
+    def along_frame(self, x: Point, coefficients: Float[Array, " m"]) -> Tangent:
+        """x^(1/2) S x^(1/2), without the frame itself."""
+        basis = _symmetric_basis(self.size, coefficients.dtype)
+        return _congruence(symmetric_sqrt(x), jnp.tensordot(coefficients, basis, axes=1))
+
+    def slopes_along_frame(self, x: Point, slope: Float[Array, "n n"]) -> Float[Array, " m"]:
+        """The entries of x^(1/2) G x^(1/2), without the frame itself."""
+        i, j = np.tril_indices(self.size)
+        inside = _congruence(symmetric_sqrt(x), _symmetric_part(slope))
+        return inside[i, j] * jnp.asarray(np.where(i == j, 1.0, np.sqrt(2.0)), slope.dtype)
+
+    def noise_reuse(self) -> int:
+        """Noise is a Markov chain, or a random walk, but for two rows."""
+        return 1 if self.size < 3 else 8
+
     def log_chart_volume(self, x: Point) -> Scalar:
         """log of the volume that a unit cube of embedded coordinates has at x."""
         return self.log_distortion(self.kernel_coordinates(x, self.origin().astype(x.dtype)))
@@ -179,6 +194,13 @@ class SPD(AbstractSymmetricSpace):
     def log_distortion(self, y: Float[Array, " k"]) -> Scalar:
         """Sum over pairs of log(sinh(x/2) / (x/2)), x the difference of two log-eigenvalues."""
         return jnp.sum(log_sinhc(self._pairs(y) / 2))
+
+    def log_and_distortion(self, x: Point, y: Point) -> tuple[Tangent, Scalar]:
+        """Both from one eigendecomposition."""
+        factor = cholesky(x)
+        w, q = eigh(_whiten(factor, y))
+        r = log_eigenvalues(w)
+        return _congruence(factor, (q * r) @ q.T), self.log_distortion(r)
 
     def first_order(self, y: Float[Array, " k"]) -> Scalar:
         """-|rho|^2 - (1/8) sum over pairs of (2/x) coth(x/2) - 4/x^2."""

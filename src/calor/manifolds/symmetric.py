@@ -36,6 +36,14 @@ class AbstractSymmetricSpace(AbstractManifold):
     def log_distortion(self, y: Float[Array, " k"]) -> Scalar:
         """log D: how the exponential map at x0 distorts volume at y, zero at y = 0."""
 
+    def has_distortion(self) -> bool:
+        """In kernel coordinates."""
+        return True
+
+    def log_and_distortion(self, x: Point, y: Point) -> tuple[Tangent, Scalar]:
+        """`log_at`, and `log_distortion` at the kernel coordinates."""
+        return self.log_at(x, y), self.log_distortion(self.kernel_coordinates(y, x))
+
     @abstractmethod
     def first_order(self, y: Float[Array, " k"]) -> Scalar:
         r"""The first order in time of the heat kernel, u_1 / u_0.
@@ -47,6 +55,10 @@ class AbstractSymmetricSpace(AbstractManifold):
     @abstractmethod
     def scalar_curvature(self) -> float:
         """The scalar curvature, a constant: six times `first_order` at y = 0."""
+
+    def noise_growth(self) -> float:
+        """-(2/3) R / dim with R the scalar curvature, from the Laplacian of squared distances."""
+        return -2 / 3 * self.scalar_curvature() / self.dim
 
     def curved_from(self) -> float:
         """The time from which noise feels negative curvature most of all.

@@ -16,7 +16,6 @@ as in Karras et al. (2022):
 """
 
 import dataclasses
-import math
 from abc import abstractmethod
 from typing import Any
 
@@ -37,7 +36,7 @@ from ..training.fixed import Fixed
 from ..training.rows import product
 from .families import FAMILIES, Family
 from .fields import AbstractField
-from .network import AbstractNetwork, Task, time_waves
+from .network import AbstractNetwork, Task, time_waves, times_kept, with_times
 from .prior import AbstractPrior
 
 # Messages are summed and divided by this.
@@ -109,7 +108,7 @@ def _layer(key: Key, width: int) -> Layer:
     )
 
 
-@stored("EquivariantNetwork")
+@stored("EquivariantNetwork", **with_times(lambda: EquivariantNetwork))
 class EquivariantNetwork(eqx.Module):
     """A vector for each point of a cloud, at each time."""
 
@@ -118,7 +117,7 @@ class EquivariantNetwork(eqx.Module):
     """Of each coordinate of the data; the same number for all that are places."""
     space: int = eqx.field(static=True)
     """So many leading coordinates are places, the others features that do not turn."""
-    log_times: tuple[float, float] = eqx.field(static=True)
+    log_times: Fixed
     start: Dense
     layers: tuple[Layer, ...]
     out: Dense
@@ -188,7 +187,7 @@ class CloudNetwork(AbstractNetwork):
             Fixed(middle),
             Fixed(spread),
             space,
-            (math.log(task.scales.t_min), math.log(task.scales.t1)),
+            times_kept((task.scales.t_min, task.scales.t1)),
             dense(keys[0], inputs, self.width, 0.1),
             tuple(_layer(k, self.width) for k in keys[2:]),
             dense(keys[1], self.width, outputs, 0.0, scale=0.1),
@@ -245,7 +244,7 @@ class CloudVelocity(AbstractCloudField):
     """The velocity of a flow of clouds, of the size of the distance to the prior."""
 
     def _values(self, t, inside, output, known):
-        last = jnp.exp(jnp.asarray(self.network.log_times[1], output.dtype))
+        last = jnp.exp(self.network.log_times.value[1].astype(output.dtype))
         return jnp.sqrt(known + 2 * last) * output
 
 
@@ -323,4 +322,6 @@ def _finest(manifold, clouds):
     return (_FINEST * point_scale(manifold, clouds)) ** 2 / 2
 
 
-FAMILIES.register(PointCloud)(Family(CloudNetwork, CloudScore, CloudVelocity, _prior, _finest))
+FAMILIES.register(PointCloud)(
+    Family(CloudNetwork, CloudScore, CloudVelocity, _prior, _finest, ("diffusion",))
+)

@@ -25,12 +25,13 @@ from jaxtyping import Array, Float
 
 from ..core.types import Key, Point, Scalar, Tangent
 from ..manifolds import SPD, AbstractManifold
-from ..manifolds._matrices import eigh
+from ..manifolds.matrices import eigh
 from ..store.stored import stored
 from ..training.dense import Dense, dense
+from ..training.fixed import Fixed
 from .fields import AbstractField, guessed, toward
 from .guesses.base import AbstractGuess
-from .network import AbstractNetwork, FieldNetwork, Task, time_waves
+from .network import AbstractNetwork, FieldNetwork, Task, time_waves, times_kept, with_times
 
 _FLOOR = 1e-4
 """No eigenvalue is lower after a layer ReEig."""
@@ -89,7 +90,7 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     return (q * lifted) @ q.T, q @ (slopes * (q.T @ e @ q)) @ q.T
 
 
-@stored("SPDNet")
+@stored("SPDNet", **with_times(lambda: SPDNet))
 class SPDNet(eqx.Module):
     """BiMap and ReEig layers in the shape of a U."""
 
@@ -97,7 +98,7 @@ class SPDNet(eqx.Module):
     hidden: Dense
     turns: Dense
     """From features of time and condition to the congruences before the first and middle map."""
-    log_times: tuple[float, float] = eqx.field(static=True)
+    log_times: Fixed
 
     def __call__(
         self, x: Float[Array, "n n"], t: Scalar, condition: Float[Array, " c"]
@@ -139,7 +140,7 @@ def spd_net(
         tuple(maps),
         dense(key_hidden, 9 + conditions, 64, spread=0.1),
         dense(key_turns, 64, n * n + small * small, spread=0.0, scale=0.05),
-        (math.log(times[0]), math.log(times[1])),
+        times_kept(times),
     )
 
 

@@ -1,11 +1,10 @@
-r"""`calor.fit`: a diffusion model of data on a manifold, from any heat kernel.
+r"""Diffusion models of data on a manifold, from any heat kernel.
 
 The model is the score of the noised data for times from t_min to t1, learned by denoising score
 matching.  The probability flow dx/dt = -s carries the law of the noised data from time to time.
 """
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -17,19 +16,14 @@ from jaxtyping import Array, Float
 
 from ..core.checks import positive_time
 from ..core.doors import door
-from ..core.types import Key, Point, Points, Scalar, Tangent
-from ..data.prepare import Given
-from ..heat.kernel import AbstractHeatKernel
+from ..core.types import Key, Point, Scalar, Tangent
 from ..store.stored import stored
-from ..training.run import Run
-from ..training.settings import Training
+from .few import level_of, time_of
 from .fields import AbstractField, TangentScore
-from .fit import fit_model
 from .flow_model import AbstractFlowModel
 from .generate import STEPS
-from .network import AbstractNetwork
 from .objectives import Denoising
-from .specification import Choices, Kind
+from .specification import Kind
 
 
 @stored("Diffusion", root="model", arrays={"centre": np.asarray})
@@ -37,7 +31,7 @@ class Diffusion(AbstractFlowModel):
     """A diffusion model; `calor.fit` makes it."""
 
     def methods(self) -> tuple[str, ...]:
-        return tuple(STEPS)
+        return *STEPS, "multistep"
 
     @door("score")
     def score(self, t: Scalar, x: Point, *, condition: Any = None) -> Tangent:
@@ -61,7 +55,21 @@ class Diffusion(AbstractFlowModel):
     def span(self, stop: Scalar) -> tuple[Scalar, Scalar]:
         return jnp.log(stop), jnp.log(jnp.asarray(self.t1, stop.dtype))
 
+    def level(self, t: Scalar) -> Scalar:
+        return level_of(t, self.manifold.spectral_gap())
+
+    def time(self, level: Scalar) -> Scalar:
+        return time_of(level, self.manifold.spectral_gap())
+
+    def reach(self, level: Scalar, x: Point, features: Float[Array, " c"]) -> Tangent:
+        # The level is the integral of c(t), the size of a score: x moves by -s/c with it.
+        gap, t = self.manifold.spectral_gap(), self.time(level)
+        over_size = jnp.sqrt(jnp.expm1(2 * gap * t) / gap) if gap else level
+        return level * over_size * self.field(t, x, features)
+
     def generator(self, method: str) -> Callable[..., Point]:
+        if method == "multistep":
+            return self.bare().run_few
         return eqx.Partial(self.bare()._draw_one, STEPS[method])
 
     def _draw_one(self, move, times, key, stop, features):
@@ -82,64 +90,10 @@ class Diffusion(AbstractFlowModel):
         return jax.lax.scan(step, start, inputs)[0]
 
 
-@door("fit")
-def fit(
-    kernel: AbstractHeatKernel,
-    data: Points,
-    *,
-    condition: Any = None,
-    groups: Any = None,
-    key: Key,
-    validation: float | Any = 0.1,
-    score: type[AbstractField] = TangentScore,
-    network: AbstractNetwork | None = None,
-    training: Training | None = None,
-    t_min: float | None = None,
-    t1: float | None = None,
-    time_power: float = 0.0,
-    centres: int = 1,
-    stops: Sequence[float] | None = None,
-    centred: bool = True,
-    progress: bool | None = None,
-    resume: str | Path | None = None,
-) -> Diffusion:
-    """Fit a diffusion model to data.
-
-    Args:
-        kernel: a heat kernel, from `calor.heat_kernel` or `calor.solve`; it gives the noise.
-        data: points of its manifold along the first axis.
-        condition: numbers (n,) or (n, c), or labels (n,), that come with each point.
-        groups: names of what points belong to, such as a recording or a place, if new points will
-            come from others: whole groups are put aside, and on SPD(n) the first guess for a group
-            comes from all other groups.
-        key: a random key.
-        validation: the fraction of the data to put aside for early stopping and for the weights of
-            the stops; or a pair (points, conditions), or points alone.
-        score: the class of the score, `TangentScore` or `DenoisedScore`; on a `PointCloud` it is
-            always `CloudScore`.
-        network: its size; on a `PointCloud` a `CloudNetwork`.
-        training: the budget.
-        t_min: the smallest time; by default the squared distance of neighbours in the data, by
-            its lower quartile, over twice the dimension; on SPD(n) a twentieth of the smallest
-            variance of the logarithms, given the condition.
-        t1: the last time; by default six over the first eigenvalue on compact manifolds, and four
-            times the variance of the data on others; on SPD(n) the largest variance of the
-            logarithms, given the condition.
-        time_power: the law of the times in training, see `times.Times`.
-        centres: of the prior on a manifold that is not compact: 1 is the Frechet mean of the data,
-            more are so many of the data points.
-        stops: times at which the density is read off; by default multiples of t_min.
-        centred: whether an isometry takes the Frechet mean of the data to the origin first, where
-            there is one (SPD(n)).
-        progress: whether to show a progress bar; by default on a terminal only.
-        resume: a file for the state of an unfinished training, which goes on from it if it exists.
-    """
-    choices = Choices(network, training, t_min, t1, time_power, centres, stops, centred)
-    kind = Kind(
+def diffusion_kind(score: type[AbstractField] = TangentScore) -> Kind[Diffusion]:
+    """Diffusion models with such scores, where a family of manifolds has none of its own."""
+    return Kind(
         Diffusion,
         lambda family: family.score or score,
         lambda times, kernel, prior: Denoising(times, kernel),
     )
-    run = Run("fit", progress=progress, resume=resume)
-    given = Given(data, condition, groups, validation)
-    return fit_model(kind, kernel, given, choices, key=key, run=run)

@@ -5,7 +5,7 @@ registered here for all.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxtyping import Array, Float
@@ -15,7 +15,7 @@ from ..core.types import Key
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold
 from .fields import AbstractField, TangentVelocity
-from .network import Network
+from .network import AbstractNetwork, Network
 from .prior import AbstractPrior, find_prior
 from .times import Scales, time_of_neighbours
 
@@ -34,11 +34,27 @@ class Family:
     """Where generation starts, from the kernel, data, scales, a number of centres and a key."""
     finest: Callable[[Any, Float[Array, "n ..."]], float]
     """The smallest time for points of a manifold."""
+    parts: tuple[str, ...] = ()
+    """What `calor.fit` tries, if it is not all that there is."""
+    smaller: AbstractNetwork | None = None
+    """The usual network where a first guess is near, and leaves less to learn."""
+    members: Mapping[str, AbstractNetwork] = dataclasses.field(default_factory=dict)
+    """The usual networks of the members of an ensemble, by the name of the part."""
 
 
+# Several small members are ahead of a large one; smoother scores overfit less.
+_MEMBERS = {"diffusion": Network(width=128, depth=3, damping=1.5), "flow": Network(128, 3)}
 FAMILIES = Registry("families of manifolds")
 FAMILIES.register(AbstractManifold)(
-    Family(Network, None, TangentVelocity, find_prior, time_of_neighbours)
+    Family(
+        Network,
+        None,
+        TangentVelocity,
+        find_prior,
+        time_of_neighbours,
+        smaller=Network(128, 3, frequencies=0),
+        members=_MEMBERS,
+    )
 )
 
 

@@ -102,7 +102,9 @@ def guessed(
     """sqrt(2t) times the score of a noised guess, as coefficients in the frame at x."""
     place, pull_back = jax.vjp(manifold.embedding, x)
     (slope,) = pull_back(jnp.sqrt(2 * t) * guess.score(place, t, condition))
-    return jnp.tensordot(manifold.frame(x), slope, axes=slope.ndim)
+    if guess.has_volume():  # the density of points is that of places over the volume of the chart
+        slope = slope - jnp.sqrt(2 * t) * jax.grad(manifold.log_chart_volume)(x)
+    return manifold.slopes_along_frame(x, slope)
 
 
 def network_output(
@@ -143,7 +145,7 @@ class TangentScore(AbstractField):
         coefficients, told = network_output(self, t, x, condition)
         if told is not None:
             coefficients = coefficients + told
-        return scale * jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
+        return scale * self.manifold.along_frame(x, coefficients)
 
 
 @stored("DenoisedScore")
@@ -164,10 +166,6 @@ class DenoisedScore(AbstractField):
         # Untrained networks return almost zero, from which no direction can be read.
         return toward(self.manifold, t, x, self.manifold.decode(code + 1e-3))
 
-    def denoised(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Point:
-        """The denoised point exp_x(2t s)."""
-        return self.manifold.exp_at(x, 2 * t * self(t, x, condition))
-
 
 @stored("TangentVelocity")
 class TangentVelocity(AbstractField):
@@ -179,4 +177,4 @@ class TangentVelocity(AbstractField):
 
     def vector_at(self, t: Scalar, x: Point, condition: Float[Array, " c"]) -> Tangent:
         coefficients, _ = network_output(self, t, x, condition)
-        return jnp.tensordot(coefficients, self.manifold.frame(x), axes=1)
+        return self.manifold.along_frame(x, coefficients)

@@ -1,12 +1,17 @@
-"""Fitting a model: what diffusion models and flows do in the same way, from data to weights."""
+"""Fitting: what diffusion models and flows do in the same way, from data to weights.
+
+One model is fitted for each part of the data that is put aside.  They are trained together, and
+what a model says of its own part nobody has told it.
+"""
 
 import dataclasses
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -15,21 +20,27 @@ from .. import __version__
 from ..core.checks import key_numbers, random_key
 from ..core.doors import warn
 from ..core.types import Key, Scalar
-from ..data.prepare import Given, Prepared, prepare
+from ..data.points import embedded
+from ..data.prepare import Folds, Given, Prepared, prepare, taken
 from ..heat.kernel import AbstractHeatKernel, PoorKernelWarning
-from ..training.loop import AbstractLoss, History, train
+from ..manifolds import AbstractManifold
+from ..training.loop import History, Judge, train_together
 from ..training.run import Run
+from ..training.settings import Training
+from ..training.steps import AbstractLoss, seconds_of_a_step, together
 from . import clouds as clouds  # whose family registers itself
 from .families import family_of
 from .fields import AbstractField, frame_size
-from .flow_model import FlowModel, weighted
+from .flow_model import FlowModel, held_out, weighted
 from .guesses import find_gaussian, find_mixture
+from .guesses.base import AbstractGuess
 from .judges import HeldOutLikelihood, HeldOutLoss
-from .network import Task
+from .network import AbstractNetwork, Task
 from .objectives import AbstractObjective, squared_error
 from .prior import AbstractPrior
 from .specification import Choices, Kind, check_kernel
-from .times import Times, find_scales
+from .times import Scales, Times, find_scales
+from .verdict import warn_if_useless
 
 
 def fit_model(
@@ -52,80 +63,186 @@ def fit_model(
         run: the name of the work, and how it is shown and gone on with.
     """
     check_kernel(kernel)
-    manifold, family = kernel.manifold, family_of(kernel.manifold)
-    network, field_class = choices.network_for(family, manifold), kind.field(family)
-    network = field_class.network_of(network)
-    network.check(manifold)
-    training = choices.training_with(manifold.noise_reuse())
-    key_split, key_start, key_train, key_check = jr.split(random_key(key), 4)
-    prepared = prepare(manifold, given, key=key_split, centred=choices.centred)
-    prepared, guess = find_gaussian(network.has_gaussian(), manifold, prepared)
-    points, by_likelihood = prepared.points, network.judges_by_likelihood(manifold)
-    widths = None if guess is None else guess.widths(prepared.features)
-    asked = {"t_min": choices.t_min, "t1": choices.t1}
-    scales = find_scales(kernel, points, **asked, finest=family.finest, widths=widths)
-    _warn_if_late(kernel, scales.t1)
-    stops = choices.stops_within(scales, by_likelihood)
-    prior = None if guess is None else guess.prior(kernel, scales.t1, key_check)
-    prior = prior or family.prior(kernel, points, scales, choices.centres, key_check)
-    if guess is None:
-        guess = find_mixture(network.mixture_size(), manifold, points, scales.t_min, key_start)
-    task = Task(
-        manifold=manifold,
-        points=points,
-        scales=scales,
-        features=prepared.features.shape[1],
-        told=0 if guess is None else frame_size(manifold),
-        outputs=field_class.outputs(manifold),
-        smallest=0.0 if guess is None else guess.smallest(jax.vmap(manifold.embedding)(points)),
-    )
-    built = network.build(task, key=key_start)
-    times = Times(scales.t_min, scales.t1, choices.time_power)
-    objective = kind.objective(times, kernel, prior)
-    record = {
-        "manifold": str(manifold),
-        "kernel": str(kernel),
-        "field": field_class.__name__,
-        "network": vars(network),
-        "training": training.record(),
-        "times": [times.t_min, times.t1, times.power],
-        "stops": list(stops),
-        "data": _digest(prepared, kernel, prior),
-        "key": key_numbers(key).tolist(),
-        "calor": __version__,
-        "centred": choices.centred,
-        "centres": choices.centres,
-    }
-    model = kind.model(
-        manifold=manifold,
-        field=field_class(manifold, built, guess),  # pyright: ignore[reportCallIssue]
-        prior=prior,
-        condition=prepared.encoder,
-        centre=prepared.centre,
-        stops=stops,
-        weights=(1.0,) + (0.0,) * len(stops),
-        t1=scales.t1,
-        history=History.empty(0),
-        record=json.dumps(record),
-    )
-    judge = HeldOutLoss(objective, prepared, key_check)
-    if by_likelihood:
-        judge = HeldOutLikelihood(model, prepared, key_check)
-    field, history = train(
-        model.field,
-        Batches(objective, points, prepared.features),
-        training,
-        key=key_train,
-        judge=judge,
-        run=dataclasses.replace(run, title=f"{run.title} on {manifold}", identity=record),
-        part=lambda field: field.network,
-        is_guess=model.field.adds_guess() and guess is not None,
-    )
-    model = dataclasses.replace(model, field=field, history=history)
-    model = weighted(model, prepared, key=key_check)
+    choices.network_for(family_of(kernel.manifold), kernel.manifold).check(kernel.manifold)
+    key_split, key_fit = jr.split(random_key(key))
+    folds = prepare(kernel.manifold, given, key=key_split, centred=choices.centred)
+    (model,), values = begin(kind, kernel, folds, choices, key=key_fit).train(run)
+    if len(values) and kernel.manifold.is_compact():
+        counts = folds.few(len(values), 1)[0].weights(len(values))
+        warn_if_useless(values + kernel.manifold.log_volume(), counts, "uniform")
     if run.resume is not None:
         Path(run.resume).unlink(missing_ok=True)
     return model
+
+
+@dataclasses.dataclass(frozen=True)
+class Untrained(Generic[FlowModel]):
+    """Models of random fields, one for each part that is put aside, and what they learn from."""
+
+    models: tuple[FlowModel, ...]
+    parts: tuple[Prepared, ...]
+    """The data of each."""
+    folds: Folds
+    loss: AbstractLoss
+    judge: Judge
+    training: Training
+    key_train: Key
+    key_check: Key
+
+    def seconds_of_a_step(self) -> float:
+        """From a few that are made and forgotten."""
+        fields = [model.field for model in self.models]
+        return seconds_of_a_step(
+            fields, self.loss, self.training, key=self.key_train, part=_network_of
+        )
+
+    def train(
+        self, run: Run, *, judged: bool = False
+    ) -> tuple[tuple[FlowModel, ...], Float[np.ndarray, " h"]]:
+        """Train them; returns them, and if `judged` the log-densities of what was put aside."""
+        first = self.models[0]
+        record = json.loads(first.record)
+        fields, history = train_together(
+            [model.field for model in self.models],
+            self.loss,
+            self.training,
+            key=self.key_train,
+            judge=self.judge,
+            run=dataclasses.replace(run, title=f"{run.title} on {first.manifold}", identity=record),
+            part=_network_of,
+            is_guess=first.field.adds_guess() and first.field.guess is not None,
+        )
+        models = [
+            dataclasses.replace(model, field=field, history=history)
+            for model, field in zip(self.models, fields, strict=True)
+        ]
+        return weighted(models, self.parts, self.folds, key=self.key_check, judged=judged)
+
+
+def begin(
+    kind: Kind[FlowModel],
+    kernel: AbstractHeatKernel,
+    folds: Folds,
+    choices: Choices,
+    *,
+    key: Key,
+    members: int = 1,
+) -> Untrained[FlowModel]:
+    """Everything about models but their training.
+
+    Args:
+        kind: of model.
+        kernel: gives noise and prior.
+        folds: the data, and what is put aside in turn.
+        choices: everything else.
+        key: a random key.
+        members: how many models there are, if one validation part was given for all.
+    """
+    manifold = kernel.manifold
+    family, field_class = family_of(manifold), kind.field(family_of(manifold))
+    network = field_class.network_of(choices.network_for(family, manifold))
+    network.check(manifold)
+    key_start, key_train, key_check = jr.split(key, 3)
+    found = [
+        find_gaussian(network.has_gaussian(), manifold, folds.part(number))
+        for number in range(len(folds.rows) or members)
+    ]
+    parts, guesses = tuple(part for part, _ in found), [guess for _, guess in found]
+    points, starts = folds.whole.points, folds.whole.starts
+    # Of points that were measured with noise it is not known how likely the true ones are.
+    by_likelihood = network.judges_by_likelihood(manifold) and starts is None
+    widths = None if guesses[0] is None else guesses[0].widths(parts[0].features)
+    asked = {"t_min": choices.t_min, "t1": choices.t1}
+    if starts is not None and choices.t_min is None:
+        # Before that nothing is seen of the points: it is the density of the noise that is left.
+        asked["t_min"] = _SEEN * float(np.quantile(starts, 0.1))
+    scales = find_scales(kernel, points, **asked, finest=family.finest, widths=widths)
+    _warn_if_late(kernel, scales.t1)
+    stops = choices.stops_within(scales, by_likelihood)
+    times = Times(scales.t_min, scales.t1, choices.time_power)
+    usual = family.prior(kernel, points, scales, choices.centres, key_check)
+    training = choices.training_with(manifold)
+    models, losses = [], []
+    longest = max(len(part.points) for part in parts)
+    for number, (part, guess) in enumerate(zip(parts, guesses, strict=True)):
+        own = jr.fold_in(key_start, number)
+        prior = None if guess is None else guess.prior(kernel, scales.t1, key_check)
+        prior = prior or usual
+        field = _random_field(field_class, network, manifold, part, guess, scales, own)
+        objective = kind.objective(times, kernel, prior)
+        losses.append(batches(objective, part, longest))
+        record = {
+            "manifold": str(manifold),
+            "kernel": str(kernel),
+            "field": field_class.__name__,
+            "network": vars(network),
+            "training": training.record(),
+            "times": [scales.t_min, scales.t1, choices.time_power],
+            "stops": list(stops),
+            "data": _digest(folds, kernel, prior),
+            "key": key_numbers(key).tolist(),
+            "member": number,
+            "members": len(parts),
+            "calor": __version__,
+            "centred": choices.centred,
+            "centres": choices.centres,
+        }
+        model = kind.model(
+            manifold=manifold,
+            field=field,
+            prior=prior,
+            condition=part.encoder,
+            centre=part.centre,
+            stops=stops,
+            weights=(1.0,) + (0.0,) * len(stops),
+            t1=scales.t1,
+            history=History.empty(0),
+            record=json.dumps(record),
+        )
+        models.append(model)
+    rows, few = held_out(parts, folds, _QUICK_POINTS)
+    judge: Judge = HeldOutLoss([loss.objective for loss in losses], rows, key_check)
+    # A guess that is a law in a chart is near, and its loss tells as much for less.
+    if by_likelihood and not (guesses[0] is not None and guesses[0].has_volume()):
+        judge = HeldOutLikelihood(models, rows, few, few.weights(_QUICK_POINTS), key_check)
+    return Untrained(
+        tuple(models), parts, folds, together(losses), judge, training, key_train, key_check
+    )
+
+
+# The held out points that training sees; the first time of a model of points that were measured
+# with noise, in units of that of the best tenth.
+_QUICK_POINTS, _SEEN = 512, 1.5
+
+
+def _network_of(field: AbstractField) -> Any:
+    """What of a field is trained."""
+    return field.network
+
+
+def _random_field(
+    field_class: type[AbstractField],
+    network: AbstractNetwork,
+    manifold: AbstractManifold,
+    part: Prepared,
+    guess: AbstractGuess | None,
+    scales: Scales,
+    key: Key,
+) -> AbstractField:
+    """A field that knows its data by a first guess alone."""
+    if guess is None:
+        guess = find_mixture(network.mixture_size(), manifold, part.points, scales.t_min, key)
+    task = Task(
+        manifold=manifold,
+        points=part.points,
+        scales=scales,
+        features=part.features.shape[1],
+        told=0 if guess is None else frame_size(manifold),
+        outputs=field_class.outputs(manifold),
+        smallest=0.0 if guess is None else guess.smallest(embedded(manifold, part.points)),
+    )
+    built = network.build(task, key=key)
+    return field_class(manifold, built, guess)  # pyright: ignore[reportCallIssue]
 
 
 def _warn_if_late(kernel: AbstractHeatKernel, t1: float) -> None:
@@ -139,10 +256,10 @@ def _warn_if_late(kernel: AbstractHeatKernel, t1: float) -> None:
         )
 
 
-def _digest(prepared: Prepared, kernel: AbstractHeatKernel, prior: AbstractPrior) -> str:
+def _digest(folds: Folds, kernel: AbstractHeatKernel, prior: AbstractPrior) -> str:
     """What tells data from others; an unfinished training goes on only from the same."""
     digest = hashlib.sha256()
-    for array in jax.tree.leaves((prepared, kernel, prior)):
+    for array in jax.tree.leaves((folds.whole, folds.rows, kernel, prior)):
         digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(json.dumps(kernel.manifold.fingerprint()).encode())
     return digest.hexdigest()[:16]
@@ -154,15 +271,38 @@ class Batches(AbstractLoss):
     objective: AbstractObjective
     points: Float[Array, "n ..."]
     features: Float[Array, "n k"]
+    count: Int[Array, ""]
+    """How many of them there are; the others fill up."""
+    sums: Float[Array, " n"] | None
+    """The running sum of how much points count, up to one, if they do not count the same."""
+    starts: Float[Array, " n"] | None
+    """The time after which each point is a draw, if points were measured with noise."""
 
     def draw(self, count: int, step: Int[Array, ""], key: Key) -> Any:
         """Examples from so many data points, with repetition."""
         key_batch, key_noise = jr.split(key)
-        chosen = jr.randint(key_batch, (count,), 0, len(self.points))
-        return self.objective.draw(self.points[chosen], self.features[chosen], key_noise)
+        if self.sums is None:
+            chosen = jr.randint(key_batch, (count,), 0, self.count)
+        else:
+            chosen = jnp.searchsorted(self.sums, jr.uniform(key_batch, (count,)), side="right")
+            chosen = jnp.minimum(chosen, self.count - 1)
+        starts = None if self.starts is None else self.starts[chosen]
+        return self.objective.draw(self.points[chosen], self.features[chosen], key_noise, starts)
 
     def __call__(
         self, field: AbstractField, examples: Any, state: Any
     ) -> tuple[Scalar, dict[str, Any]]:
         """Their mean squared error."""
         return squared_error(field, field.manifold, examples), {}
+
+
+def batches(objective: AbstractObjective, part: Prepared, size: int | None = None) -> Batches:
+    """The objective on the training points, filled up to so many."""
+    count = len(part.points)
+    rows = np.minimum(np.arange(size or count), count - 1)
+    sums = None
+    if part.weights is not None:
+        sums = jnp.asarray((np.cumsum(part.weights) / np.sum(part.weights))[rows], float)
+    points, features = taken(part.points, rows), taken(part.features, rows)
+    starts = None if part.starts is None else jnp.asarray(part.starts[rows], float)
+    return Batches(objective, points, features, jnp.asarray(count), sums, starts)

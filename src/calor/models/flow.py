@@ -37,7 +37,7 @@ class Flow(AbstractFlowModel):
     """A flow model; `calor.fit_flow` makes it."""
 
     def methods(self) -> tuple[str, ...]:
-        return ("flow",)
+        return "flow", "multistep"
 
     # The model's own time is log(1 - tau), so that every scale takes about equally long.
 
@@ -48,8 +48,19 @@ class Flow(AbstractFlowModel):
     def span(self, stop: Scalar) -> tuple[Scalar, Scalar]:
         return jnp.log(stop / self.t1) / 2, jnp.zeros((), stop.dtype)
 
+    # Its level is what is left of the way.
+
+    def level(self, t: Scalar) -> Scalar:
+        return jnp.sqrt(t / self.t1)
+
+    def time(self, level: Scalar) -> Scalar:
+        return self.t1 * level**2
+
+    def reach(self, level: Scalar, x: Point, features: Float[Array, " c"]) -> Tangent:
+        return level * self.field(self.time(level), x, features)
+
     def generator(self, method: str) -> Callable[..., Point]:
-        return self.bare()._draw_one
+        return self.bare().run_few if method == "multistep" else self.bare()._draw_one
 
     def _draw_one(self, times, key, stop, features):
         """A draw of the prior that is moved down the times until the stop."""

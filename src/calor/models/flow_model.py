@@ -10,8 +10,8 @@ and the prior, its weights found on validation data:
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,10 +22,11 @@ from jaxtyping import Array, Float, Int
 from ..core.doors import warn
 from ..core.types import Key, Point, Points, Scalar, Tangent
 from ..data.conditions import Condition
-from ..data.prepare import Prepared
+from ..data.prepare import Folds, Prepared, taken
 from ..manifolds import AbstractManifold
 from ..training.loop import History
 from . import likelihood
+from .few import POWER, levels_between, multistep
 from .fields import AbstractField
 from .model import AbstractModel, finite, in_batches, mixture_weights
 from .prior import AbstractPrior
@@ -37,7 +38,11 @@ _POINTS = 1024
 
 
 class AbstractFlowModel(AbstractModel):
-    """A model along a flow; a new one supplies `velocity`, `span` and `generator`."""
+    """A model along a flow.
+
+    A new one supplies `velocity`, `span` and `generator`, and `level`, `time` and `reach` for few
+    steps.
+    """
 
     manifold: AbstractManifold
     field: AbstractField
@@ -47,7 +52,7 @@ class AbstractFlowModel(AbstractModel):
     stops: tuple[float, ...] = eqx.field(static=True)
     weights: tuple[float, ...] = eqx.field(static=True)
     """Of the stops, and of the prior."""
-    t1: float = eqx.field(static=True)
+    t1: float
     history: History
     record: str = eqx.field(static=True)
 
@@ -60,11 +65,27 @@ class AbstractFlowModel(AbstractModel):
         """The time tau at a stop, and the one at the prior."""
 
     @abstractmethod
+    def level(self, t: Scalar) -> Scalar:
+        """How far noise has still to go at a time, see `few`."""
+
+    @abstractmethod
+    def time(self, level: Scalar) -> Scalar:
+        """The inverse of `level`."""
+
+    @abstractmethod
+    def reach(self, level: Scalar, x: Point, features: Float[Array, " c"]) -> Tangent:
+        """The vector to the denoised point."""
+
+    @abstractmethod
     def generator(self, method: str) -> Callable[..., Point]:
         """One draw as a function of times, a key, a stop and features.
 
         It is a method of a `bare` model, so that it is compiled once.
         """
+
+    def can_teach(self) -> bool:
+        """It can."""
+        return True
 
     def log_parts(
         self, x: Points, condition: Any, *, key: Key, tolerance: float, probes: int | None
@@ -91,18 +112,22 @@ class AbstractFlowModel(AbstractModel):
         probes: int | None = None,
         steps: int | None = None,
     ) -> Float[Array, "n k"]:
-        """The same of points that were checked; by so many steps, if they are given."""
+        """The same of points that were checked; by so many steps, if they are given.
+
+        Stop, last time and pace are arrays: training and likelihoods share what is compiled.
+        """
         if probes is None:
             probes = 0 if self.manifold.dim <= likelihood.EXACT_DIVERGENCE else 8
+        pace = likelihood.by_tolerance(tolerance) if steps is None else likelihood.by_steps(steps)
         run, keys = self.bare()._log_density, jr.split(key, len(x))
         columns = []
         for stop in self.stops:
-            shared = probes, steps, jnp.asarray(tolerance, x.dtype), jnp.asarray(stop, x.dtype)
+            shared = probes, pace, np.asarray(stop, x.dtype)
             columns.append(in_batches(run, x, features, keys, shared=shared))
         columns.append(in_batches(self.prior.log_prob, x, features))
-        return jnp.stack(columns, axis=1)
+        return jnp.asarray(np.stack(columns, axis=1))
 
-    def _log_density(self, probes, steps, tolerance, stop, x, features, key):
+    def _log_density(self, probes, pace, stop, x, features, key):
         """The log-density of one point at one stop; NaN where the flow was lost."""
         way = likelihood.follow(
             # A value, so that it is traced once.
@@ -110,9 +135,8 @@ class AbstractFlowModel(AbstractModel):
             self.manifold,
             x,
             *self.span(stop),
-            tolerance=tolerance,
+            pace=pace,
             probes=likelihood.probes(key, self.manifold, x, probes) if probes else None,
-            steps=steps,
         )
         value = self.prior.log_prob(way.end, features) + way.divergence
         return jnp.where(way.reached, value, jnp.nan)
@@ -128,10 +152,38 @@ class AbstractFlowModel(AbstractModel):
         drawn = in_batches(self.generator(method), keys, stops, features, shared=(times,))
         return self.outside(drawn)
 
+    def found(self) -> dict[str, Any]:
+        """Steps, seconds, and the validation: in many dimensions training is judged by its loss."""
+        if not len(self.history.steps):
+            return {}
+        name, value = "validation_loss", self.history.validation()
+        if self.manifold.dim <= likelihood.EXACT_DIVERGENCE:
+            name, value = "validation_log_likelihood", -value
+        return {
+            "steps": int(self.history.steps[-1]),
+            "seconds": round(float(self.history.seconds[-1]), 1),
+            name: value,
+        }
+
+    def run_few(
+        self, times: Float[Array, " k"], key: Key, stop: Scalar, features: Float[Array, " c"]
+    ) -> Point:
+        """A draw of the prior that is moved to the stop in as many steps as the times have."""
+        start = self.prior.sample(key, features)
+        levels = self.levels(stop.astype(start.dtype), len(times) - 1)
+        reach = eqx.Partial(self.reach, features=features)
+        return multistep(reach, self.manifold, levels, start)
+
+    def levels(self, stop: Scalar, steps: int, power: float = POWER) -> Float[Array, " k"]:
+        """The levels of so few steps from the prior to a stop."""
+        first = self.level(jnp.asarray(self.t1, stop.dtype))
+        return levels_between(first, self.level(stop), steps, power)
+
     def bare(self) -> Self:
         """The model without what only describes it: equal ones share their compiled functions."""
         nothing: dict[str, Any] = {"stops": (), "weights": (), "record": "", "centre": None}
-        return dataclasses.replace(self, **nothing, condition=None, history=History.empty(0))
+        nothing |= {"condition": None, "history": History.empty(0), "t1": jnp.asarray(self.t1)}
+        return dataclasses.replace(self, **nothing)
 
     def __str__(self) -> str:
         stops = ", ".join(f"{stop:.2g}" for stop in self.stops)
@@ -141,17 +193,61 @@ class AbstractFlowModel(AbstractModel):
 FlowModel = TypeVar("FlowModel", bound=AbstractFlowModel)
 
 
-def weighted(model: FlowModel, prepared: Prepared, *, key: Key) -> FlowModel:
-    """A trained model with the weights of its stops, by the likelihood of held out points."""
-    if len(model.stops) == 1:
-        return dataclasses.replace(model, weights=(1.0, 0.0))
-    chosen = jr.permutation(key, len(prepared.held_out))[:_POINTS]
-    x, features = prepared.held_out[chosen], prepared.held_features[chosen]
-    parts = finite(model.parts_of(x, features, key=key))
-    weights = mixture_weights(parts)
-    keep = weights[:-1] >= _SMALLEST_WEIGHT
-    if not keep.any():
-        keep[np.argmax(weights[:-1])] = True
-    weights = mixture_weights(parts[:, np.append(keep, True)])
-    stops = tuple(np.asarray(model.stops)[keep].tolist())
-    return dataclasses.replace(model, stops=stops, weights=tuple(weights.tolist()))
+class HeldOut(NamedTuple):
+    """Some of the points that were put aside for a model."""
+
+    points: Float[Array, "m ..."]
+    features: Float[Array, "m c"]
+    weights: Float[np.ndarray, " m"]
+    starts: Float[np.ndarray, " m"] | None = None
+
+
+def held_out(
+    parts: Sequence[Prepared], folds: Folds, most: int
+) -> tuple[tuple[HeldOut, ...], Folds]:
+    """What was put aside for each model, but not more than so many points altogether.
+
+    Args:
+        parts: the data of each model.
+        folds: what was put aside.
+        most: points.
+    """
+    few, places = folds.few(most, len(parts))
+    found = []
+    for part, rows in zip(parts, places, strict=True):
+        weights = np.ones(len(rows)) if part.held_weights is None else part.held_weights[rows]
+        starts = None if part.held_starts is None else part.held_starts[rows]
+        points, features = taken(part.held_out, rows), taken(part.held_features, rows)
+        found.append(HeldOut(points, features, weights, starts))
+    return tuple(found), few
+
+
+def weighted(
+    models: Sequence[FlowModel], parts: Sequence[Prepared], folds: Folds, *, key: Key, judged: bool
+) -> tuple[tuple[FlowModel, ...], Float[np.ndarray, " h"]]:
+    """Trained models with the weights of their stops, by the likelihood of held out points.
+
+    The weights are the same for all of them.  Also returns the log-densities of what was put aside,
+    if there is a choice of stops or they are to be judged.
+    """
+    if len(models[0].stops) == 1 and not judged:
+        return tuple(dataclasses.replace(m, weights=(1.0, 0.0)) for m in models), np.zeros(0)
+    held, few = held_out(parts, folds, _POINTS)
+    values = [
+        finite(model.parts_of(rows.points, rows.features, key=key))
+        for model, rows in zip(models, held, strict=True)
+    ]
+    columns, count = few.judged(values), few.weights(_POINTS)
+    stops, weights = models[0].stops, np.asarray([1.0, 0.0])
+    if len(stops) > 1:
+        weights = mixture_weights(columns, counts=count)
+        keep = weights[:-1] >= _SMALLEST_WEIGHT
+        if not keep.any():
+            keep[np.argmax(weights[:-1])] = True
+        columns = columns[:, np.append(keep, True)]
+        weights = mixture_weights(columns, counts=count)
+        stops = tuple(np.asarray(stops)[keep].tolist())
+    chosen: Any = {"stops": stops, "weights": tuple(weights.tolist())}
+    found = tuple(dataclasses.replace(model, **chosen) for model in models)
+    with np.errstate(divide="ignore"):
+        return found, np.logaddexp.reduce(columns + np.log(weights), axis=1)

@@ -63,6 +63,10 @@ class AbstractModel(eqx.Module):
         """The ways to draw points, the usual one first."""
         return ("exact",)
 
+    def can_teach(self) -> bool:
+        """Whether `calor.distill` can teach a network what it does: it has a flow and a field."""
+        return False
+
     @door("log_prob")
     def log_prob(
         self,
@@ -107,8 +111,11 @@ class AbstractModel(eqx.Module):
             key: a random key.
             method: one of the model's `methods()`, by default the first.  Of a diffusion model:
                 `"walk"`, a geodesic random walk of the reverse SDE; `"flow"`, the probability
-                flow; or `"corrected"`, the walk with Langevin corrections.
-            steps: of the walk or flow.
+                flow by midpoints, two evaluations of the network a step; `"corrected"`, the walk
+                with Langevin corrections; or `"multistep"`, the flow by one evaluation a step,
+                for 32 steps or fewer.
+            steps: of the walk or flow; a distilled model makes the largest number of jumps up to
+                it that it was taught.
         """
         known, n = self.methods(), positive_integer(n, "n")
         if method is not None and method not in known:
@@ -143,13 +150,19 @@ class AbstractModel(eqx.Module):
         """How it was made: settings, seed, version."""
         return json.loads(self.record)
 
+    def found(self) -> dict[str, Any]:
+        """What fitting it found, by names: steps, seconds, how likely held out points are."""
+        return {}
+
     def save(self, path: str | Path) -> None:
         """Save the model in one file; `calor.load` reads it."""
         save(path, self)
 
 
 @eqx.filter_jit
-def _run_batch(function: Any, shared: tuple[Any, ...], arrays: tuple[Array, ...]) -> Any:
+def _run_batch(
+    function: Any, shared: tuple[Any, ...], arrays: tuple[Array | np.ndarray, ...]
+) -> Any:
     return jax.vmap(lambda *one: function(*shared, *one))(*arrays)
 
 
@@ -164,38 +177,53 @@ def in_batches(
     count = len(arrays[0])
     size = min(size, 1 << max(count - 1, 0).bit_length())
     results = []
+    # Rows are taken by NumPy, which compiles nothing; it has no random keys.
+    columns = [a if _is_key(a) else np.asarray(a) for a in arrays]
     for start in range(0, count, size):
-        part = [array[start : start + size] for array in arrays]
-        missing = size - len(part[0])
-        if missing:
-            part = [jnp.concatenate([a, jnp.repeat(a[:1], missing, axis=0)]) for a in part]
-        results.append(_run_batch(function, shared, tuple(part)))
-    return jax.tree.map(lambda *rows: jnp.concatenate(rows)[:count], *results)
+        rows = np.minimum(np.arange(start, start + size), count - 1)
+        results.append(_run_batch(function, shared, tuple(a[rows] for a in columns)))
+    return jax.tree.map(lambda *a: jnp.asarray(np.concatenate(a)[:count]), *results)
+
+
+def _is_key(array: Array) -> bool:
+    return jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
 
 
 def mixture_weights(
-    parts: Float[Array | np.ndarray, "n k"], steps: int = 400
+    parts: Float[Array | np.ndarray, "n k"],
+    steps: int = 400,
+    counts: Float[np.ndarray, " n"] | None = None,
+    prior: float = 1.0,
 ) -> Float[np.ndarray, " k"]:
     """The weights of a mixture of given densities with the largest likelihood, by EM.
 
-    One more observation is shared among the parts, so that none has the weight zero.
+    Some more observations are shared among the parts, so that none has the weight zero.
 
     Args:
         parts: log-densities; NaN where there is no density.
         steps: of expectation and maximization.
+        counts: how many observations each point is.
+        prior: how many more observations there are.
     """
     parts = finite(parts)
+    counts = np.ones(len(parts)) if counts is None else counts
+    # Relative to the best part at each point, so that steps take no logarithms.
+    relative = np.exp(parts - parts.max(axis=1, keepdims=True))
     weights = np.full(parts.shape[1], 1 / parts.shape[1])
     for _ in range(steps):
-        joint = parts + np.log(weights)
-        share = np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
-        weights = (share.sum(axis=0) + 1 / parts.shape[1]) / (len(parts) + 1)
+        share = weights * (relative.T @ (counts / (relative @ weights)))
+        weights = (share + prior / parts.shape[1]) / (counts.sum() + prior)
     return weights
 
 
-def mixture_value(parts: Float[Array | np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
+def mixture_value(
+    parts: Float[Array | np.ndarray, "n k"],
+    counts: Float[np.ndarray, " n"] | None = None,
+    prior: float = 1.0,
+) -> Float[np.ndarray, " n"]:
     """The log-density at each point of the mixture with the weights of the largest likelihood."""
-    return np.logaddexp.reduce(finite(parts) + np.log(mixture_weights(parts)), axis=1)
+    weights = mixture_weights(parts, counts=counts, prior=prior)
+    return np.logaddexp.reduce(finite(parts) + np.log(weights), axis=1)
 
 
 def finite(parts: Float[Array | np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:

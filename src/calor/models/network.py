@@ -4,19 +4,21 @@ The usual one is a residual perceptron of place, time and condition; it knows no
 """
 
 import dataclasses
-import math
 from abc import ABC, abstractmethod
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.checks import positive_integer
+from ..core.compiled import quickly
 from ..core.types import Key, Scalar
+from ..data.points import embedded
 from ..manifolds import AbstractManifold
 from ..store.stored import stored
 from ..training.dense import Dense, dense
@@ -72,7 +74,25 @@ class AbstractNetwork(ABC):
         return manifold.dim <= EXACT_DIVERGENCE
 
 
-@stored("FieldNetwork")
+def times_kept(times: tuple[float | Scalar, float | Scalar]) -> Fixed:
+    """The logarithms of the first and the last time, as arrays: other times compile nothing."""
+    return Fixed(jnp.log(jnp.asarray(times, float)))
+
+
+def with_times(build: Callable[[], type[Any]]) -> dict[str, Any]:
+    """How files hold a network that keeps times: logarithms are two numbers there."""
+
+    def parts(network: Any) -> dict[str, Any]:
+        kept = {field.name: getattr(network, field.name) for field in dataclasses.fields(network)}
+        return kept | {"log_times": np.asarray(network.log_times.value, np.float64).tolist()}
+
+    def built(log_times: tuple[float, float], **kept: Any) -> Any:
+        return build()(log_times=Fixed(jnp.asarray(log_times, float)), **kept)
+
+    return {"parts": parts, "build": built}
+
+
+@stored("FieldNetwork", **with_times(lambda: FieldNetwork))
 class FieldNetwork(eqx.Module):
     r"""A residual perceptron of a place z in a flat space, a time t and a condition.
 
@@ -88,7 +108,8 @@ class FieldNetwork(eqx.Module):
     spread: Fixed
     frequencies: Fixed
     damping: float = eqx.field(static=True)
-    log_times: tuple[float, float] = eqx.field(static=True)
+    log_times: Fixed
+    """Logarithms of the first and the last time."""
     layers: tuple[Dense, ...]
     out: Dense
 
@@ -115,9 +136,9 @@ class FieldNetwork(eqx.Module):
         return self.out(hidden)
 
 
-def time_waves(t: Scalar, log_times: tuple[float, float], count: int) -> Float[Array, " w"]:
+def time_waves(t: Scalar, log_times: Fixed, count: int) -> Float[Array, " w"]:
     """Where log t is between two others, from -1 to 1, and its cosines and sines."""
-    start, end = log_times
+    start, end = log_times.value
     inside = 2 * (jnp.log(t) - start) / (end - start) - 1
     turns = jnp.pi / 2 * inside * jnp.arange(1, count + 1)
     return jnp.concatenate([inside[None], jnp.cos(turns), jnp.sin(turns)])
@@ -179,17 +200,22 @@ class Network(AbstractNetwork):
             network = dataclasses.replace(network, frequencies=0)
         return field_network(
             network,
-            jax.vmap(manifold.embedding)(task.points),
-            (task.scales.finest, task.scales.coarsest),
-            (task.scales.t_min, task.scales.t1),
+            embedded(manifold, task.points),
+            _numbers(task.scales.finest, task.scales.coarsest),
+            _numbers(task.scales.t_min, task.scales.t1),
             task.features + task.told,
             task.outputs,
-            smallest,
+            *_numbers(smallest),
             key=key,
         )
 
 
-@eqx.filter_jit
+def _numbers(*values: float) -> tuple[Any, ...]:
+    """Numbers as arrays, so that others are no reason to compile anew."""
+    return tuple(np.asarray(value, jnp.result_type(float)) for value in values)
+
+
+@quickly
 def field_network(
     network: Network,
     places: Float[Array, "n d"],
@@ -221,17 +247,19 @@ def field_network(
     finest = network.finest or finest
     lengths = jnp.exp(jnp.linspace(jnp.log(1 / coarsest), jnp.log(1 / finest), count))
     frequencies = direction / jnp.linalg.norm(direction, axis=0) * lengths
-    sizes = [size + 2 * count + 17 + conditions, *[network.width] * network.depth]
     keys = jr.split(key_layers, network.depth)
-    # Layers start somewhat small, so that the first ones do not saturate.
-    layers = [dense(k, *pair, 0.1, 0.6) for k, pair in zip(keys, pairwise(sizes), strict=True)]
+    # Layers start somewhat small, so that the first ones do not saturate.  Those of equal shape are
+    # drawn together, since random numbers of every shape take long to compile.
+    several = jax.vmap(lambda key: dense(key, network.width, network.width, 0.1, 0.6))(keys[1:])
+    layers = [Dense(*layer) for layer in zip(several.weight, several.bias, strict=True)]
+    layers = [dense(keys[0], size + 2 * count + 17 + conditions, network.width, 0.1, 0.6), *layers]
     middle, spread = jnp.mean(places, axis=0), jnp.std(places, axis=0)
     return FieldNetwork(
         Fixed(middle),
         Fixed(jnp.maximum(spread, 1e-3 * jnp.max(spread) + smallest)),
         Fixed(frequencies),
         float(network.damping),
-        (math.log(times[0]), math.log(times[1])),
+        times_kept(times),
         tuple(layers),
         dense(key_out, network.width, outputs, spread=0.0, scale=0.01),
     )

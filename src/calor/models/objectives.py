@@ -48,13 +48,29 @@ class AbstractObjective(eqx.Module):
         """A place, the target there and its weight, at the time t, from a data point."""
 
     def draw(
-        self, points: Float[Array, "n ..."], features: Float[Array, "n c"], key: Key
+        self,
+        points: Float[Array, "n ..."],
+        features: Float[Array, "n c"],
+        key: Key,
+        starts: Float[Array, " n"] | None = None,
     ) -> Examples:
-        """An example from each data point, at random times."""
+        """An example from each data point, at random times.
+
+        A point that was measured with the noise of a time s is as a draw of the true point after
+        that time: noise of the time t - s more makes it a draw after the time t, whose score is
+        learned all the same.  It says nothing of times before s.
+        """
         key_time, key_each = jr.split(key)
         t = self.times.draw(key_time, len(points))
         keys = jr.split(key_each, len(points))
-        return Examples(t, *jax.vmap(self.example)(t, points, features, keys), features)
+        if starts is None:
+            return Examples(t, *jax.vmap(self.example)(t, points, features, keys), features)
+        left = t - starts
+        more = jnp.where(left > 0, left, t)
+        x, target, weight = jax.vmap(self.example)(more, points, features, keys)
+        # The target grows as left goes to zero, so that late noise says more.
+        weight = self.times.weight(t) * jnp.clip(left / t, 0, 1)
+        return Examples(t, x, target, weight, features)
 
 
 class Denoising(AbstractObjective):

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..core.checks import positive_integer
 from ..heat.kernel import AbstractHeatKernel
+from ..manifolds import AbstractManifold
 from ..training.settings import Training
 from .families import Family
 from .fields import AbstractField
@@ -20,6 +21,9 @@ from .times import Scales, Times
 # Stops that are tried, in units of t_min.
 _STOPS = (1.0, 5.0, 50.0, 1000.0)
 
+# The budget where the first guess is near.
+_SHORT = Training(steps=1000, batch=256, learning_rate=2e-3, validate_every=50, patience=4)
+
 
 def check_kernel(kernel: object) -> None:
     """Raise unless it is a heat kernel."""
@@ -27,6 +31,11 @@ def check_kernel(kernel: object) -> None:
         raise TypeError(
             f"kernel must come from calor.heat_kernel or calor.solve, got {kernel!r:.80}."
         )
+
+
+def _is_near(manifold: AbstractManifold) -> bool:
+    """Whether the first guess is usually a law in a chart, which leaves less to learn."""
+    return manifold.has_chart() and manifold.moves_to_origin()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,21 +55,33 @@ class Choices:
         object.__setattr__(self, "time_power", float(self.time_power))
         object.__setattr__(self, "centres", positive_integer(self.centres, "centres"))
 
-    def network_for(self, family: Family, manifold: object) -> AbstractNetwork:
-        """The network that was chosen, if it is one for the manifold, or the usual one."""
+    def network_for(
+        self,
+        family: Family,
+        manifold: AbstractManifold,
+        usual: AbstractNetwork | None = None,
+    ) -> AbstractNetwork:
+        """The network that was chosen, if it is one for the manifold, or the usual one.
+
+        Args:
+            family: of the manifold.
+            manifold: where the points are.
+            usual: the one for points that no law in a chart is near to.
+        """
         if self.network is not None and not isinstance(self.network, family.network):
             raise TypeError(
                 f"network on {manifold} must be a calor.{family.network.__name__}, got "
                 f"{self.network!r:.80}."
             )
-        return self.network or family.network()
+        smaller = family.smaller if _is_near(manifold) else None
+        return self.network or smaller or usual or family.network()
 
-    def training_with(self, noise_reuse: int) -> Training:
+    def training_with(self, manifold: AbstractManifold) -> Training:
         """The budget, with what a manifold says of how long noise takes to draw."""
-        training = self.training or Training()
+        training = self.training or (_SHORT if _is_near(manifold) else Training())
         if training.reuse is not None:
             return training
-        return dataclasses.replace(training, reuse=noise_reuse)
+        return dataclasses.replace(training, reuse=manifold.noise_reuse())
 
     def stops_within(self, scales: Scales, by_likelihood: bool) -> tuple[float, ...]:
         """The stops to try, in increasing order; one if no likelihood chooses among them."""

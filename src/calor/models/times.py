@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -17,6 +16,7 @@ from jaxtyping import Array, Float
 from scipy.spatial import KDTree
 
 from ..core.types import Key, Scalar
+from ..data.points import embedded
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold
 
@@ -72,7 +72,7 @@ def find_scales(
 
 def _spread(manifold: AbstractManifold, points: Float[Array, "n ..."]) -> float:
     """The root mean square distance from the mean, of embedded points."""
-    places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
+    places = np.asarray(embedded(manifold, points), np.float64)
     return float(np.sqrt(np.mean(np.sum((places - places.mean(0)) ** 2, axis=1))))
 
 
@@ -98,7 +98,7 @@ def _time_of_spread(kernel: AbstractHeatKernel, spread: float, t_min: float) -> 
 
 def time_of_neighbours(manifold: AbstractManifold, points: Float[Array, "n ..."]) -> float:
     """The smallest time: noise is as fine as the data are dense."""
-    places = np.asarray(jax.vmap(manifold.embedding)(points), np.float64)
+    places = np.asarray(embedded(manifold, points), np.float64)
     # Noise of some thousand units in the last place, so that its direction is well resolved.
     floor = (4000 * float(jnp.finfo(points.dtype).eps) * float(np.max(np.abs(places)))) ** 2
     sample = np.random.default_rng(0).permutation(places)[:20000]
@@ -121,8 +121,8 @@ class Times(eqx.Module):
     Log-uniform times see every scale of the data equally often; `benchmarks/fit.py` compares.
     """
 
-    t_min: float = eqx.field(static=True)
-    t1: float = eqx.field(static=True)
+    t_min: Scalar = eqx.field(converter=jnp.asarray)
+    t1: Scalar = eqx.field(converter=jnp.asarray)
     power: float = eqx.field(static=True, default=0.0)
 
     def draw(self, key: Key, count: int) -> Float[Array, " n"]:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 
+from .. import __version__
 from ..core.checks import key_numbers
 from ..core.types import Key
 from ..heat.kernel import AbstractHeatKernel
@@ -24,8 +25,6 @@ from .recipes import REVISION
 
 def fingerprint(manifold: Submanifold, key: Key, settings: dict[str, Any]) -> str:
     """A name for a solve: the equations, the metric, the settings, the seed and the version."""
-    from .. import __version__
-
     digest = hashlib.sha256(f"{__version__} {REVISION} {sorted(settings.items())}".encode())
     point = jax.ShapeDtypeStruct(manifold.shape, jnp.float32)
     for function in (manifold.constraint, manifold.metric):

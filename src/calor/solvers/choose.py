@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import folders
 from ..core.checks import random_key
 from ..core.types import Key
 from ..heat import exact as exact  # imported for what it registers
@@ -23,7 +24,6 @@ from ..manifolds import (
     Submanifold,
 )
 from ..manifolds.names import name_of
-from ..store import folders
 from ..store.stored import load
 from . import cache
 from .forms.clouds import CloudSolution

@@ -3,4 +3,4 @@
 Open `stored` first: how values become a file and come back.
 """
 
-SEES = ("core",)
+SEES = ()

@@ -38,14 +38,7 @@ def save_state(path: str | Path, state: Any, identity: dict[str, Any]) -> None:
 
 def load_state(path: str | Path, like: Any, identity: dict[str, Any]) -> Any:
     """Load a state of the same structure as `like`, of the same run."""
-    header, tensors = read(Path(path), ["state"])
-    before, now = header.get("run", {}), json.loads(json.dumps(identity))
-    for name, value in now.items():
-        if before.get(name) != value:
-            raise FileError(
-                f"{path} belongs to another run: its {name} is {before.get(name)!s:.60}, not "
-                f"{value!s:.60}; remove it, or ask for the run it belongs to."
-            )
+    _, tensors = _of_run(path, "state", identity)
     arrays, rest = eqx.partition(like, eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
     found = [tensors.get(f"{i:04d}") for i in range(len(leaves))]
@@ -55,6 +48,30 @@ def load_state(path: str | Path, like: Any, identity: dict[str, Any]) -> Any:
         raise FileError(f"{path} is damaged: arrays are missing; remove it to start again.")
     restored = [jnp.asarray(new, leaf.dtype) for new, leaf in zip(found, leaves, strict=True)]
     return eqx.combine(jax.tree.unflatten(structure, restored), rest)
+
+
+def save_note(path: str | Path, note: dict[str, Any], identity: dict[str, Any]) -> None:
+    """Save what a run has settled, as JSON, and of what run it is."""
+    write(Path(path), {}, {"kind": "note", "run": identity, "note": note})
+
+
+def load_note(path: str | Path, identity: dict[str, Any]) -> dict[str, Any]:
+    """Load what the same run has settled."""
+    header, _ = _of_run(path, "note", identity)
+    return header.get("note", {})
+
+
+def _of_run(path, kind, identity):
+    """The header and the tensors of a file, if it is one of this run."""
+    header, tensors = read(Path(path), [kind])
+    before, now = header.get("run", {}), json.loads(json.dumps(identity))
+    for name, value in now.items():
+        if before.get(name) != value:
+            raise FileError(
+                f"{path} belongs to another run: its {name} is {before.get(name)!s:.60}, not "
+                f"{value!s:.60}; remove it, or ask for the run it belongs to."
+            )
+    return header, tensors
 
 
 # Reading and writing.

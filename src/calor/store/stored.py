@@ -105,23 +105,28 @@ def save(path: str | Path, value: Any) -> None:
             f"{value!s:.80}; exact and short-time kernels are made by calor.heat_kernel in no time."
         )
     tensors: dict[str, np.ndarray] = {}
-    code = _encode(value, tensors)
-    write(Path(path), tensors, {"kind": form.root, "value": code})
+    files: set[str] = set()
+    code = _encode(value, tensors, files)
+    header = {"kind": form.root, "value": code}
+    write(Path(path), tensors, {**header, "files": sorted(files)} if files else header)
 
 
-def load(path: str | Path, manifold: Any = None) -> Any:
+def load(
+    path: str | Path, manifold: Any = None, *, kind: Literal["kernel", "model"] | None = None
+) -> Any:
     """Load what `save` wrote.
 
     Args:
         path: the file to read.
         manifold: the `Submanifold` that the kernel or model lives on, if it lives on one.
+        kind: what the file must hold, if not either.
     """
-    header, tensors = read(Path(path), ["kernel", "model"])
+    header, tensors = read(Path(path), [kind] if kind else ["kernel", "model"])
     try:
         code = header["value"]
         return _decode(format1.read(code) if header["format"] == 1 else code, tensors, manifold)
     except FileError as error:
-        raise FileError(f"{path}: {error}") from error
+        raise FileError(f"{path}: {error}{_whence(header)}") from error
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise FileError(f"{path} is damaged: {error}; make it again.") from error
 
@@ -132,12 +137,29 @@ def _form_of(value: Any) -> Form | None:
     return next((_CLASSES[family] for family in spoken if family in _CLASSES), None)
 
 
-def _encode(value: Any, tensors: dict[str, np.ndarray]) -> Any:
-    """A value as JSON, its arrays put aside into `tensors`."""
+def _file_of(family: type) -> str | None:
+    """The name of the file that defines a class of a user's own, as far as it has one."""
+    module = family.__module__.partition(" in ")[0]  # as the command line calls what it runs
+    if module.partition(".")[0] == "calor":
+        return None
+    try:
+        return "/".join(Path(inspect.getfile(family)).parts[-1 - module.count(".") :])
+    except (TypeError, OSError):
+        return module
+
+
+def _whence(header: dict[str, Any]) -> str:
+    """Which files the writer had imported; only for the message."""
+    files = header.get("files", ())
+    return f" It was written with classes of {', '.join(map(str, files))}." if files else ""
+
+
+def _encode(value: Any, tensors: dict[str, np.ndarray], files: set[str]) -> Any:
+    """A value as JSON; arrays are put aside into `tensors`, names of users' files into `files`."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
-        return [_encode(item, tensors) for item in value]
+        return [_encode(item, tensors, files) for item in value]
     if isinstance(value, jax.Array | np.ndarray):
         name = f"{len(tensors):04d}"
         tensors[name] = np.asarray(value, order="C")  # `ascontiguousarray` makes scalars vectors
@@ -145,7 +167,9 @@ def _encode(value: Any, tensors: dict[str, np.ndarray]) -> Any:
     form = _form_of(value)
     if form is None:
         raise TypeError(f"save: cannot save a {type(value).__name__}.")
-    fields = {name: _encode(part, tensors) for name, part in form.parts(value).items()}
+    file = _file_of(type(value))
+    files |= {file} if file else set()
+    fields = {name: _encode(part, tensors, files) for name, part in form.parts(value).items()}
     return {"class": form.tag, "fields": fields}
 
 

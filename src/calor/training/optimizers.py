@@ -7,21 +7,13 @@ import optax
 from .settings import Training
 
 
-def optimizer(settings: Training) -> optax.GradientTransformation:
+def optimizer(settings: Training) -> optax.GradientTransformationExtraArgs:
     """The optimizer that was asked for, or `muon_and_adam`."""
-    return (settings.optimizer or muon_and_adam)(settings)
+    return optax.with_extra_args_support((settings.optimizer or muon_and_adam)(settings))
 
 
-def muon_and_adam(settings: Training) -> optax.GradientTransformation:
+def muon_and_adam(settings: Training) -> optax.GradientTransformationExtraArgs:
     """Muon for the matrices inside the network, Adam for the rest; warm-up, then a cosine."""
-    warm = min(500, max(1, settings.steps // 10))
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0,
-        settings.learning_rate,
-        warm,
-        max(settings.steps, warm + 1),
-        0.005 * settings.learning_rate,
-    )
 
     def kind(parameters):
         return jax.tree.map(
@@ -31,8 +23,28 @@ def muon_and_adam(settings: Training) -> optax.GradientTransformation:
     return optax.chain(
         optax.clip_by_global_norm(settings.clip),
         optax.partition({"muon": muon(), "adam": optax.scale_by_adam(b2=0.99)}, kind),
-        optax.scale_by_learning_rate(schedule),
+        warm_up_and_cosine(settings.learning_rate),
     )
+
+
+def warm_up_and_cosine(rate: float) -> optax.GradientTransformationExtraArgs:
+    """The learning rate: up to `rate` in a tenth of all steps, 500 at most, then down to almost 0.
+
+    The number of all steps is an argument of the update, so that trainings of different lengths
+    share what is compiled.
+    """
+
+    def start(parameters):
+        return jnp.zeros((), int)
+
+    def update(updates, count, parameters=None, *, total, **more):
+        warm = jnp.clip(total // 10, 1, 500)
+        down = jnp.clip((count - warm) / jnp.maximum(total - warm, 1), 0.0, 1.0)
+        cosine = 0.005 + 0.995 * (1 + jnp.cos(jnp.pi * down)) / 2
+        now = -rate * jnp.where(count < warm, count / warm, cosine)
+        return jax.tree.map(lambda u: (now * u).astype(u.dtype), updates), count + 1
+
+    return optax.GradientTransformationExtraArgs(start, update)  # pyright: ignore
 
 
 # A step of Muon moves every singular value of a matrix by this times the learning rate.

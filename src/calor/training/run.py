@@ -22,7 +22,7 @@ S = TypeVar("S")
 # A state is saved this often, in seconds.
 _SAVE_EVERY = 30.0
 # Raised when states are saved in another way: what was saved before is refused.
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,6 +56,10 @@ class GeodesicLaw(AbstractHeatKernel):
 
     manifold: Submanifold
 
+    def has_unit_mass(self) -> bool:
+        """No: what comes around the manifold is left out."""
+        return False
+
     def log_prob_at(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         basis = self.manifold.basis(x0)
         return self._value(t, x0, basis, self._coordinates(x, x0, basis))[0]

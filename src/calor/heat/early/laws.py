@@ -16,6 +16,7 @@ knows of a second geodesic: near a cut locus they are wrong at every t.
 Draws come from a geodesic random walk, which converges to Brownian motion itself.
 """
 
+import math
 from abc import abstractmethod
 
 import equinox as eqx
@@ -61,6 +62,10 @@ class Varadhan(AbstractHeatKernel):
     def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         return self.manifold.walk(t, x0, key)
 
+    def has_unit_mass(self) -> bool:
+        """No: the volume that curvature adds or takes away is left out."""
+        return False
+
 
 class AbstractCorrectedGaussian(AbstractHeatKernel):
     """A short-time law on a symmetric space, given by its correction in kernel coordinates."""
@@ -97,6 +102,10 @@ class AbstractCorrectedGaussian(AbstractHeatKernel):
 
     def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         return self.manifold.walk(t, x0, key)
+
+    def has_unit_mass(self) -> bool:
+        """Nearly, where no cut locus is in reach."""
+        return math.isinf(self.manifold.injectivity_radius())
 
 
 @stored("ZerothOrder")

@@ -18,7 +18,7 @@ import numpy as np
 from ...core.numerics import accurate_dot, safe_norm, safe_sqrt, sinhc, squared_arcsinh
 from ...core.types import Key, Point, Scalar, Tangent
 from ...manifolds import SPD
-from ...manifolds._matrices import cholesky
+from ...manifolds.matrices import cholesky
 from ...store.stored import stored
 from ..kernel import AbstractHeatKernel
 from ..methods import method

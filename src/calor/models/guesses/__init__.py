@@ -1,7 +1,9 @@
 """First guesses: what data look like at first sight, a law that a network then corrects.
 
-On a manifold that one chart covers it is a Gaussian given the condition (`gaussian`), whose mean
-and widths are regressed on it; elsewhere, if asked for, a mixture (`mixture`).
+On SPD(n), which one chart covers, it is a mixture of Gaussians with full covariances (`parts`), by
+EM (`em`), of as many parts as held out data ask for (`choose`); or one Gaussian given the condition
+(`gaussian`), whose mean and widths are regressed on numbers.  Elsewhere it is, if asked for, a
+mixture of round Gaussians (`mixture`).
 """
 
 import dataclasses
@@ -15,43 +17,90 @@ from ...data.conditions import Condition, followed
 from ...data.points import embedded
 from ...data.prepare import Prepared
 from ...manifolds import AbstractManifold
-from .gaussian import Gaussian, fit_gaussian
+from .base import AbstractChartLaw
+from .choose import Split, choose_by_label
+from .em import Points
+from .gaussian import Gaussian, fit_gaussian, folds_of
 from .mixture import Mixture, fit_mixture
+from .parts import GaussianParts, noise_at, parts_law
 from .regression import regress_factors, regress_on_labels, regress_on_numbers
 
 # Data points for each Gaussian of a mixture, and the smallest time that its Gaussians stand for, in
 # units of the smallest time of the model: single points are not to be remembered.
 _POINTS_EACH, _NARROWEST = 16, 5.0
+# Numbers of Gaussians with full covariances that are tried, and parts of the data that are left out
+# in turn to choose.
+_COUNTS, _FOLDS = (1, 2, 4, 8, 16, 32, 64), 4
 # The least square of a residual whose logarithm is taken, in units of the variance.
 _LEAST_SQUARE = 1e-3
 
 
 def find_gaussian(
     chosen: bool | None, manifold: AbstractManifold, prepared: Prepared
-) -> tuple[Prepared, Gaussian | None]:
-    """The Gaussian law of the places given the conditions, if the network corrects one.
+) -> tuple[Prepared, AbstractChartLaw | None]:
+    """The law of the places given the conditions, if the network corrects one.
 
-    Without conditions its mean is zero, so there is none if the data were not centred either.
-    Features are followed by the places that they predict and, if they are numbers, by logarithms of
-    how wide the law is; those of the data by what all other rows, or all other groups, predict for
-    them.  A validation part that was taken from the data predicts too, and does not count in the
-    covariance.
+    Without conditions, or given labels, it is a mixture of Gaussians if that is more likely where
+    rows, or whole groups, are left out; else it is one Gaussian, or one for each label.  Without
+    conditions that has the mean zero, so there is no law if the data were not centred either.
+
+    With one Gaussian features are followed by the places that they predict and, if they are
+    numbers, by logarithms of how wide the law is; those of the data by what all other rows, or all
+    other groups, predict for them.  A validation part that was taken from the data predicts too,
+    and does not count in the covariance.
     """
-    if not (manifold.has_chart() if chosen is None else chosen):
+    usual = manifold.has_chart() and manifold.moves_to_origin()
+    if not (usual if chosen is None else chosen):
         return prepared, None
-    if prepared.encoder is not None:
-        return _given_conditions(manifold, prepared, prepared.encoder)
-    if prepared.centre is None:
+    encoder = prepared.encoder
+    if encoder is not None and not encoder.labels:
+        return _given_conditions(manifold, prepared, encoder)
+    if encoder is None and prepared.centre is None:
         if chosen:
             raise ValueError(
                 "Network(gaussian=True) without conditions needs centred=True, since the "
                 "Gaussian is around the identity."
             )
         return prepared, None
+    mixture = _find_parts(manifold, prepared)
+    if mixture is not None:
+        return prepared, mixture
+    if encoder is not None:
+        return _given_conditions(manifold, prepared, encoder)
     places, groups = _places(manifold, prepared.points), prepared.groups
     if groups is not None:
         places = places - regress_on_labels(np.ones((len(places), 1)), places, groups)[1]
-    return prepared, fit_gaussian(places, None, groups)
+    return prepared, _with_volume(fit_gaussian(places, None, groups), manifold)
+
+
+def _find_parts(manifold, prepared: Prepared) -> GaussianParts | None:
+    """A mixture, if several Gaussians, or points that count differently, are called for."""
+    encoder, count = prepared.encoder, len(prepared.points)
+    labels, size = np.zeros(count, int), 1
+    if encoder is not None:
+        size = len(encoder.labels)
+        labels = np.argmax(np.asarray(prepared.features), axis=1)
+    weights = prepared.weights
+    data = Points(
+        _places(manifold, prepared.points), labels, np.ones(count) if weights is None else weights
+    )
+    parts = choose_by_label(data, size, _splits(prepared), np.arange(count), 0, _COUNTS).parts
+    if weights is None and len(parts.means) <= size:
+        return None
+    return parts_law(parts, noise_at(manifold, parts.means), manifold.noise_growth())
+
+
+def _splits(prepared: Prepared) -> list[Split]:
+    """Rows to learn from and rows that are left out, whole groups if there are any."""
+    rows = np.arange(len(prepared.points))
+    folds = folds_of(rows if prepared.groups is None else prepared.groups) % _FOLDS
+    aside = [rows[folds == fold] for fold in range(_FOLDS)]
+    return [(np.setdiff1d(rows, part), part) for part in aside if 0 < len(part) < len(rows)]
+
+
+def _with_volume(law: Gaussian, manifold) -> Gaussian:
+    """The law with the score of points, and noise as curvature spreads it."""
+    return dataclasses.replace(law, volume=True, growth=manifold.noise_growth())
 
 
 def _given_conditions(manifold, prepared: Prepared, encoder: Condition):
@@ -66,6 +115,7 @@ def _given_conditions(manifold, prepared: Prepared, encoder: Condition):
     if encoder.labels:
         regression, told = regress_on_labels(rows, places, groups)
         law = fit_gaussian((places - told)[:count], rows[:count], prepared.groups)
+        law = _with_volume(law, manifold)
     else:
         mean, told = regress_on_numbers(rows, places, groups)
         residuals = places - told
@@ -98,5 +148,5 @@ def find_mixture(
     centres = min(size, len(points) // _POINTS_EACH)
     if centres == 0:
         return None
-    places = jax.vmap(manifold.embedding)(points)
+    places = embedded(manifold, points)
     return fit_mixture(places, manifold.dim, centres, _NARROWEST * t_min, key)

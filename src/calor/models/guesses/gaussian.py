@@ -26,12 +26,13 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ...core.compiled import quickly
 from ...core.types import Key, Point, Scalar
 from ...heat.kernel import AbstractHeatKernel
 from ...manifolds import AbstractManifold
 from ...store.stored import stored
 from ..prior import AbstractPrior
-from .base import AbstractGuess
+from .base import AbstractChartLaw, spread
 
 # Draws that tell how much wider than in flat space noise is.
 _DRAWS = 512
@@ -66,13 +67,20 @@ class Told(NamedTuple):
 
 
 @stored("Gaussian")
-class Gaussian(AbstractGuess):
+class Gaussian(AbstractChartLaw):
     """One covariance, or one for each label, in the form V diag(variances) V^T."""
 
     vectors: Float[Array, "k d d"]
     variances: Float[Array, "k d"]
     scaled: bool = eqx.field(static=True, default=False)
     """Whether features end with the logarithms of factors of the variances."""
+    volume: bool = eqx.field(static=True, default=False)
+    """Whether the score of points has a volume term; files of 0.1.0 have laws without."""
+    growth: float = eqx.field(static=True, default=0.0)
+    """The rate at which curvature drives noise apart."""
+
+    def has_volume(self) -> bool:
+        return self.volume
 
     def _part(self, features):
         """The mean and the covariance that features tell, as vectors and variances."""
@@ -81,6 +89,9 @@ class Gaussian(AbstractGuess):
         part = jnp.argmax(told.encoded) if count > 1 else 0  # of a label, one-hot
         variances = self.variances[part] * jnp.exp(told.log_factors)
         return told.mean, self.vectors[part], variances
+
+    def count(self) -> int:
+        return len(self.variances)
 
     def widths(self, features: Float[Array, "n c"]) -> tuple[float, float] | None:
         """A small and a large variance; tenths of conditions with extreme ones are left out."""
@@ -100,29 +111,37 @@ class Gaussian(AbstractGuess):
         """The law of places that the kernel has noised for a time t.
 
         In flat space noise has the variance 2t.  Negative curvature widens it; by how much is
-        measured.
+        measured where the law does not know.
         """
-        return GaussianPrior(kernel.manifold, self, _noise(kernel, t1, jr.split(key, _DRAWS)))
+        if self.growth:
+            noise = jnp.asarray(2 * t1, self.variances.dtype)
+            return GaussianPrior(kernel.manifold, self, noise)
+        return GaussianPrior(
+            kernel.manifold, self, _noise(kernel, jnp.asarray(t1, float), jr.split(key, _DRAWS))
+        )
 
     def score(
         self, z: Float[Array, " d"], t: Scalar, features: Float[Array, " c"]
     ) -> Float[Array, " d"]:
         mean, vectors, variances = self._part(features)
-        return vectors @ (((mean - z) @ vectors) / (variances + 2 * t))
+        mean = jnp.exp(self.growth * t) * mean
+        return vectors @ (((mean - z) @ vectors) / spread(variances, t, self.growth))
 
     def log_prob(
         self, z: Float[Array, " d"], noise: Scalar, features: Float[Array, " c"]
     ) -> Scalar:
         """The log-density after noise of so much variance was added to every coordinate."""
         mean, vectors, variances = self._part(features)
-        total = variances + noise
+        total = spread(variances, noise / 2, self.growth)
+        mean = jnp.exp(self.growth * noise / 2) * mean
         squares = ((z - mean) @ vectors) ** 2 / total
         return -0.5 * jnp.sum(squares + jnp.log(2 * jnp.pi * total))
 
     def sample(self, key: Key, noise: Scalar, features: Float[Array, " c"]) -> Float[Array, " d"]:
         """A draw."""
         mean, vectors, variances = self._part(features)
-        deviations = jnp.sqrt(variances + noise)
+        deviations = jnp.sqrt(spread(variances, noise / 2, self.growth))
+        mean = jnp.exp(self.growth * noise / 2) * mean
         return mean + vectors @ (deviations * jr.normal(key, mean.shape, mean.dtype))
 
 
@@ -148,7 +167,7 @@ def fit_gaussian(
     """
     own = np.zeros(len(residuals), int) if labels is None else np.argmax(labels, axis=1)
     count = 1 if labels is None else labels.shape[1]
-    folds = _folds(np.arange(len(residuals)) if groups is None else groups)
+    folds = folds_of(np.arange(len(residuals)) if groups is None else groups)
     sharing = (1.0,) if labels is None else _SHARING
     totals = np.zeros((len(sharing), len(_SHRINKING)))
     for fold in np.unique(folds):
@@ -167,7 +186,7 @@ def fit_gaussian(
     return Gaussian(jnp.asarray(vectors, dtype), jnp.asarray(variances, dtype))
 
 
-def _folds(groups):
+def folds_of(groups: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """A number for each row, the same for rows of a group if there are several."""
     each, numbers = np.unique(groups, return_inverse=True)
     if len(each) == 1:
@@ -231,8 +250,8 @@ class GaussianPrior(AbstractPrior):
         return value - self.manifold.log_chart_volume(x)
 
 
-@eqx.filter_jit
-def _noise(kernel: AbstractHeatKernel, t: float, keys: Key) -> Scalar:
+@quickly
+def _noise(kernel: AbstractHeatKernel, t: Scalar, keys: Key) -> Scalar:
     """The mean square of a coordinate of what was noised from the origin."""
     origin = kernel.manifold.origin()  # pyright: ignore[reportAttributeAccessIssue]
     draw = lambda key: kernel.draw(jnp.asarray(t, origin.dtype), origin, key)

@@ -1,4 +1,7 @@
-"""The paper's solution, log p = N(t, x), the network of its appendix B."""
+"""The paper's solution, log p = N(embedding of x as seen from x0, embedding of t).
+
+N is the network of the paper's appendix B.
+"""
 
 from typing import Any
 
@@ -7,28 +10,28 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...core.types import Point, Scalar, Tangent
-from ...heat.equation import Terms
+from ...core.types import Point, Scalar
 from ...manifolds import AbstractManifold, AbstractSymmetricSpace
 from ...store.stored import stored
 from ...training.perceptrons import FourierEmbedding, ModifiedMLP, PowerEmbedding
 from .base import AbstractRadialSolution, AbstractSolution
 
 
-@stored("DirectSolution")
-class DirectSolution(AbstractSolution):
-    """log p = N(embedding of x as seen from x0, embedding of t).
+def direct_solution(manifold: Any, **parts: Any) -> "AbstractDirect":
+    """In kernel coordinates where those are unordered, else in the flat space around."""
+    unordered = manifold.has_unordered_coordinates()
+    return (DirectInCoordinates if unordered else DirectInSpace)(manifold, **parts)
 
-    The embedding is Fourier's in the flat space around the manifold, averaged over the images of
-    x0 on a quotient, or, for unordered kernel coordinates, the powers S_k and A_k.
-    """
 
-    manifold: AbstractManifold
-    embedding: FourierEmbedding | PowerEmbedding
-    time_embedding: FourierEmbedding
-    network: ModifiedMLP
-    t0: float = eqx.field(static=True)
-    t1: float = eqx.field(static=True)
+@stored("DirectSolution", build=direct_solution)
+class AbstractDirect(AbstractSolution):
+    """A network of what is embedded, which a leaf says."""
+
+    time_embedding: eqx.AbstractVar[FourierEmbedding]
+    network: eqx.AbstractVar[ModifiedMLP]
+    embedding: eqx.AbstractVar[Any]
+    t0: eqx.AbstractVar[float]
+    t1: eqx.AbstractVar[float]
 
     def value(self, t: Scalar, features: Float[Array, " f"]) -> Scalar:
         """log p as a function of time and of what is embedded."""
@@ -36,52 +39,38 @@ class DirectSolution(AbstractSolution):
         times = self.time_embedding(inside[None])
         return self.network(jnp.concatenate([features, inside[None], times]))
 
-    @property
-    def _seen(self) -> AbstractSolution:
-        space: Any = self.manifold
-        unordered = self.manifold.has_unordered_coordinates()
-        return _InCoordinates(space, self) if unordered else _InSpace(space, self)
-
     def trained(self) -> tuple[Any, ...]:
         """All of it but the manifold."""
         return self.embedding, self.time_embedding, self.network
 
-    def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
-        """log p."""
-        return self._seen.log_prob(t, x, x0)
 
-    def log_prob_and_score(self, t: Scalar, x: Point, x0: Point) -> tuple[Scalar, Tangent]:
-        """By automatic differentiation, in kernel coordinates where the embedding uses them."""
-        return self._seen.log_prob_and_score(t, x, x0)
-
-    def terms(self, t: Scalar, x: Point, x0: Point) -> Terms:
-        """The terms of the equation."""
-        return self._seen.terms(t, x, x0)
-
-    def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
-        """log p in kernel coordinates."""
-        return self._seen.phi(t, y)
-
-
-class _InSpace(AbstractSolution):
-    """Embedded is the place of x in flat space, as seen from the images of x0."""
+class DirectInSpace(AbstractDirect):
+    """Embedded is the place of x in flat space, averaged over the images of x0 on a quotient."""
 
     manifold: AbstractManifold
-    network: DirectSolution
+    embedding: FourierEmbedding
+    time_embedding: FourierEmbedding
+    network: ModifiedMLP
+    t0: float = eqx.field(static=True)
+    t1: float = eqx.field(static=True)
 
     def log_prob(self, t: Scalar, x: Point, x0: Point) -> Scalar:
         """log p."""
         space: Any = self.manifold.covering()
-        embedded = jax.vmap(lambda source: self.network.embedding(space.relative(x, source)))
-        return self.network.value(t, jnp.mean(embedded(self.manifold.orbit(x0)), axis=0))
+        embedded = jax.vmap(lambda source: self.embedding(space.relative(x, source)))
+        return self.value(t, jnp.mean(embedded(self.manifold.orbit(x0)), axis=0))
 
 
-class _InCoordinates(AbstractRadialSolution):
-    """Embedded are kernel coordinates."""
+class DirectInCoordinates(AbstractDirect, AbstractRadialSolution):
+    """Embedded are unordered kernel coordinates, by the powers S_k and A_k."""
 
     manifold: AbstractSymmetricSpace
-    network: DirectSolution
+    embedding: PowerEmbedding
+    time_embedding: FourierEmbedding
+    network: ModifiedMLP
+    t0: float = eqx.field(static=True)
+    t1: float = eqx.field(static=True)
 
     def phi(self, t: Scalar, y: Float[Array, " k"]) -> Scalar:
         """log p in kernel coordinates."""
-        return self.network.value(t, self.network.embedding(y))
+        return self.value(t, self.embedding(y))

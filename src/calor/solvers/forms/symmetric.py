@@ -15,7 +15,7 @@ Everything a solution does not know is in its network; all else is exact.  Three
 
   w makes N of order one at all times: w N ~ -dist^2/4t early, ~ e^(-lambda t) late.
 
-* `DirectSolution`, the paper's: log p = N(t, x), the network of its appendix B.
+* `direct`, the paper's: log p = N(t, x), the network of its appendix B.
 
 The first two are written in kernel coordinates y, and their network may change from one window of
 time to the next.

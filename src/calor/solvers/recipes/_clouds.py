@@ -2,7 +2,7 @@ r"""calor's own recipe for point clouds: a network of Sinkhorn's matrix, `calor.
 
 The loss is, for clouds of up to nine points, where the permanent is at hand, the error of the score
 relative to the score, and, with a weight, the heat equation of single points of clouds of sixteen
-(`calor.cloud_solutions`) relative to its terms.  Adam; the average of the weights is kept.  The
+(`solvers.forms.clouds`) relative to its terms.  Adam; the average of the weights is kept.  The
 network knows neither the number of points nor of coordinates, so that one serves all clouds; on
 larger clouds the heat equation judges it.
 """
@@ -17,17 +17,17 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Float, Int
 
-from ...core.types import Key
+from ...core.types import Key, Scalar
 from ...heat.clouds import permanents
 from ...heat.clouds.kernel import CloudKernel
 from ...heat.clouds.matchings import Labelled, Learned, matching_network
 from ...heat.kernel import AbstractHeatKernel
 from ...manifolds import PointCloud
-from ...training.loop import AbstractLoss
 from ...training.settings import Training
+from ...training.steps import AbstractLoss
 from ..forms.clouds import CloudSolution, row_residual
 from ..forms.rows import times_between
-from .base import RECIPES, AbstractDescent, AbstractPlan, AbstractRecipe
+from .base import RECIPES, AbstractDescent, AbstractPlan, AbstractRecipe, descent
 
 # Clouds to draw from; the weight of the past in the average.
 _POOL, _MEMORY = 1000, 0.995
@@ -101,16 +101,7 @@ class CloudPlan(AbstractDescent):
 
     def training(self) -> Training:
         """Adam after a warm-up."""
-        recipe = self.recipe
-        return Training(
-            steps=recipe.steps,
-            batch=recipe.batch,
-            learning_rate=recipe.learning_rate,
-            average=_MEMORY,
-            validate_every=recipe.steps,
-            optimizer=_adam,
-            skip_nonfinite=True,
-        )
+        return descent(self.recipe, average=_MEMORY, optimizer=_adam)
 
 
 def _adam(settings: Training) -> optax.GradientTransformation:
@@ -145,7 +136,7 @@ class CloudLoss(AbstractLoss):
         counts = jnp.minimum(jr.randint(key_count, (count,), 2, 2 * _SMALL), _SMALL)
         return (t, x, x0, rows, directions), (*pairs, counts)
 
-    def __call__(self, model, examples, state):
+    def __call__(self, model: Any, examples: Any, state: Any) -> tuple[Scalar, dict[str, Scalar]]:
         """The weighted sum."""
         zero, (large, small) = jnp.zeros(()), examples
         equation = _by_equation(model.matching, *large) if self.equation else zero

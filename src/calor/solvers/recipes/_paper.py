@@ -32,14 +32,14 @@ from ...manifolds import (
     PointCloud,
 )
 from ...training.fixed import trainable
-from ...training.loop import AbstractLoss
 from ...training.perceptrons import FourierEmbedding, PowerEmbedding, modified_mlp
 from ...training.settings import Training
+from ...training.steps import AbstractLoss
 from ..forms.base import AbstractSolution
 from ..forms.clouds import CloudSolution, pair_graph
-from ..forms.direct import DirectSolution
+from ..forms.direct import direct_solution
 from ..forms.rows import times_between
-from .base import AbstractDescent, AbstractPlan, AbstractRecipe, check_space, check_times
+from .base import AbstractDescent, AbstractPlan, AbstractRecipe, check_space, check_times, descent
 
 # Clouds to start from, and units of a hidden layer of the network of pairs.
 _SOURCES, _CLOUD_WIDTH = 1000, 64
@@ -185,7 +185,14 @@ def _direct(manifold, embedding):
         times = FourierEmbedding(2.0 * jr.normal(key_time, (1, count // 2)))
         inputs = 2 * count + 1 + 2 * (count // 2)
         network = modified_mlp(key_network, inputs, recipe.width, recipe.depth, recipe.factorize)
-        return DirectSolution(manifold, embedding(count, key_embedding), times, network, *interval)
+        return direct_solution(
+            manifold,
+            embedding=embedding(count, key_embedding),
+            time_embedding=times,
+            network=network,
+            t0=interval[0],
+            t1=interval[1],
+        )
 
     return start
 
@@ -214,17 +221,7 @@ class PaperPlan(AbstractDescent):
 
     def training(self) -> Training:
         """Plain Adam, of which the last weights are kept."""
-        recipe = self.recipe
-        return Training(
-            steps=recipe.steps,
-            batch=recipe.batch,
-            learning_rate=recipe.learning_rate,
-            average=0.0,
-            validate_every=recipe.steps,
-            optimizer=_adam,
-            # A point that float32 cannot hold, one in many thousands on SPD(10), is passed over.
-            skip_nonfinite=True,
-        )
+        return descent(self.recipe, average=0.0, optimizer=_adam)
 
 
 def _adam(settings: Training) -> optax.GradientTransformation:
@@ -305,7 +302,7 @@ class PaperLoss(AbstractLoss):
 
         return jax.lax.cond(step % _BALANCE_EVERY == 0, balanced, lambda: state)
 
-    def __call__(self, model, examples, state):
+    def __call__(self, model: Any, examples: Any, state: Any) -> tuple[Scalar, dict[str, Scalar]]:
         """The balanced sum."""
         terms = self._terms(model, examples)
         return jnp.sum(state * terms), dict(zip(self.names(), terms, strict=True))

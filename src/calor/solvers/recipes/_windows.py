@@ -19,7 +19,7 @@ from ...core.registry import Registry
 from ...core.types import Key
 from ...heat.early.laws import short_time_law
 from ...heat.kernel import AbstractHeatKernel
-from ...manifolds import AbstractManifold, AbstractSymmetricSpace
+from ...manifolds import SPD, AbstractManifold, AbstractSymmetricSpace
 from ...training import levenberg
 from ...training.levenberg import Done
 from ...training.sets import SetNetwork
@@ -41,6 +41,7 @@ from .base import (
 _MOST_COORDINATES = 4
 
 _PLANS = Registry("plan of calor's own recipe")
+"""With the `end` of the solved interval by default."""
 
 
 @RECIPES.register(AbstractManifold)
@@ -75,7 +76,7 @@ class Default(AbstractRecipe):
         check_space(manifold)
         entry = _PLANS.find(manifold)
         assert entry is not None
-        t1 = self.t1 or (1.0 if manifold.has_unordered_coordinates() else 5.0)
+        t1 = self.t1 or entry.facts["end"]
         # With enough orders that the error of the law at t0 is far below the one of the network.
         return entry.made(self, manifold, short_time_law(manifold, order=6), t1)
 
@@ -144,7 +145,7 @@ def _has_cut_locus(manifold: Any) -> bool:
     return math.isfinite(manifold.injectivity_radius())
 
 
-@_PLANS.register(AbstractSymmetricSpace, when=_has_cut_locus)
+@_PLANS.register(AbstractSymmetricSpace, when=_has_cut_locus, end=5.0)
 def _windows(recipe: Default, manifold: Any, law: AbstractHeatKernel, t1: float) -> Windows:
     t0 = recipe.t0 or 0.1
     if manifold.coordinate_count() > _MOST_COORDINATES:
@@ -196,7 +197,8 @@ class Rounds(AbstractLeastSquares):
         return normalized(self.form, self.interval, networks)
 
 
-@_PLANS.register(AbstractSymmetricSpace)
+@_PLANS.register(SPD, end=1.0)
+@_PLANS.register(AbstractSymmetricSpace, end=5.0)
 def _rounds(recipe: Default, manifold: Any, law: AbstractHeatKernel, t1: float) -> Rounds:
     with jax.enable_x64(True):
         # The size of the second order in time: half of what the first leaves of the equation.

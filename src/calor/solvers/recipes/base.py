@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.random as jr
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
@@ -24,10 +25,11 @@ from ...heat.kernel import AbstractHeatKernel
 from ...manifolds import AbstractManifold, AbstractSymmetricSpace
 from ...training import levenberg
 from ...training.levenberg import Done
-from ...training.loop import AbstractLoss, train
+from ...training.loop import train
 from ...training.run import Run
 from ...training.sets import SetNetwork
 from ...training.settings import Training
+from ...training.steps import AbstractLoss
 from ..forms.base import AbstractSolution
 
 REVISION = 8
@@ -129,6 +131,22 @@ class AbstractDescent(AbstractPlan):
                 part=lambda solution: solution.trained(),
             )
         return solution, float(history.seconds[-1])
+
+
+def descent(
+    recipe: Any, *, average: float, optimizer: Callable[[Training], optax.GradientTransformation]
+) -> Training:
+    """The budget of a recipe with `steps`, `batch` and `learning_rate`, judged at the end."""
+    return Training(
+        steps=recipe.steps,
+        batch=recipe.batch,
+        learning_rate=recipe.learning_rate,
+        average=average,
+        validate_every=recipe.steps,
+        optimizer=optimizer,
+        # A point that float32 cannot hold, one in many thousands on SPD(10), is passed over.
+        skip_nonfinite=True,
+    )
 
 
 def parameters_of(network: SetNetwork) -> Float[Array, " p"]:

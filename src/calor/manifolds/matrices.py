@@ -174,9 +174,11 @@ def _log_triples(w):
     return -_exp_triples(u) / (pairs[:, :, None] * pairs[None] * pairs[:, None])
 
 
-symmetric_exp = _of_symmetric(jnp.exp, lambda w, e: _exp_pairs(w) * e, _exp_triples)
+symmetric_exp: Callable[[Matrix], Matrix] = _of_symmetric(
+    jnp.exp, lambda w, e: _exp_pairs(w) * e, _exp_triples
+)
 """exp(S) of a symmetric matrix."""
-symmetric_log = _of_symmetric(
+symmetric_log: Callable[[Matrix], Matrix] = _of_symmetric(
     log_eigenvalues, lambda w, e: e / _exp_pairs(log_eigenvalues(w)), _log_triples
 )
 """log(S) of a symmetric positive definite matrix."""

@@ -1,0 +1,305 @@
+r"""`calor.fit`: several kinds of models of the same data, weighed together.
+
+    p(x | c) = sum_k w_k p_k(x | c)
+
+A kernel density knows where single points are, a mixture what they look like from far, a diffusion
+and a flow what is between them; each sees what the others miss.  The cheap ones are fitted first,
+and a part stays if it helps.
+
+*Cross-fitting*: several small parts of the data are put aside in turn, and each kind of model is
+fitted without each of them.  So every point that was put aside is judged by models that have not
+seen it, and the weights w_k are those under which these points are most likely (expectation and
+maximization, with a few more observations shared by all parts).  Models of one kind that were
+fitted to different parts are averaged, which is worth more than tuning one.
+"""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float
+
+from .. import __version__
+from ..core.checks import key_numbers, random_key
+from ..core.types import Key
+from ..data.prepare import Folds, Given, prepare
+from ..heat.kernel import AbstractHeatKernel
+from ..store import files
+from ..training.run import Run
+from ..training.settings import Training
+from . import chart_mixture, density
+from .diffusion import diffusion_kind
+from .families import family_of
+from .fit import Untrained, begin
+from .flow import FLOW
+from .model import AbstractModel, mixture_value, mixture_weights
+from .plan import FEWEST_STEPS, MEMBERS, Plan, steps_for
+from .specification import Choices, Kind
+from .stacked import Stacked, even
+from .verdict import draws_against_data, mean_and_error, simple_laws, warn_if_useless
+
+# Points that parts are weighed by; fewer where likelihoods are long sums.
+_POINTS, _FEW_POINTS, _MANY_DIMENSIONS = 1000, 240, 10
+# Points a step of a trained part.
+_BATCH = 512
+# Validations of a training.
+_VALIDATIONS = 8
+# Observations that the weights of parts are shared by beforehand.
+_PRIOR = 4.0
+
+
+class Setting(NamedTuple):
+    """What all parts are fitted from."""
+
+    kernel: AbstractHeatKernel
+    folds: Folds
+    """As seen from their centre."""
+    plain: Folds
+    """As they came."""
+    choices: Choices
+    plan: Plan
+    key: Key
+    run: Run
+
+
+class Fitted(NamedTuple):
+    """A part."""
+
+    model: AbstractModel
+    held: Float[np.ndarray, " h"]
+    """The log-density of what was put aside, by what has not seen it."""
+
+
+def _density(setting: Setting) -> Fitted:
+    """A kernel density."""
+    return Fitted(*density.fit_folds(setting.kernel, setting.plain, key=setting.key))
+
+
+def _mixture(setting: Setting) -> Fitted | None:
+    """A mixture in the chart, if there is one."""
+    found = chart_mixture.fit_folds(setting.kernel.manifold, setting.folds, key=setting.key)
+    return None if found is None else Fitted(*found)
+
+
+def _trained(name: str) -> Callable[[Setting], Fitted]:
+    """Members of a kind, trained together."""
+
+    def fit_part(setting: Setting) -> Fitted:
+        models, held = _untrained(name, setting).train(setting.run, judged=True)
+        return Fitted(next(iter(models)) if len(models) == 1 else even(models), held)
+
+    return fit_part
+
+
+def _untrained(name: str, setting: Setting) -> Untrained[Any]:
+    choices, plan = setting.choices, setting.plan
+    given = choices.training or Training(batch=_BATCH)
+    every = given.validate_every if choices.training else max(1, -(-plan.steps // _VALIDATIONS))
+    training = dataclasses.replace(given, steps=plan.steps, validate_every=min(every, plan.steps))
+    manifold, family = setting.kernel.manifold, family_of(setting.kernel.manifold)
+    network = choices.network_for(family, manifold, family.members.get(name))
+    choices = dataclasses.replace(choices, training=training, network=network)
+    key, members = setting.key, plan.members
+    # Judged as what they are, an average.
+    folds = setting.folds.crossed()
+    kind = PARTS[name].kind
+    assert kind is not None, f"{name} is not trained"
+    return begin(kind, setting.kernel, folds, choices, key=key, members=members)
+
+
+class Part(NamedTuple):
+    """A kind of models that are weighed with others."""
+
+    fit: Callable[[Setting], Fitted | None]
+    """One for each part of the data, or None if there is no such model of them."""
+    kind: Kind[Any] | None = None
+    """What is trained, if anything is."""
+    alone: Callable[..., AbstractModel] | None = None
+    """Fits one by itself, if nothing is trained."""
+
+
+# In the order in which they are tried: what is cheap first.
+PARTS: dict[str, Part] = {
+    "density": Part(_density, alone=partial(density.fit_density, adaptive=True)),
+    "mixture": Part(_mixture, alone=chart_mixture.fit_mixture),
+    "diffusion": Part(_trained("diffusion"), diffusion_kind()),
+    "flow": Part(_trained("flow"), FLOW),
+}
+
+
+def fit_weighed(
+    kernel: AbstractHeatKernel,
+    given: Given,
+    choices: Choices,
+    *,
+    key: Key,
+    parts: Sequence[str],
+    minutes: float,
+    plan: Plan | None,
+    progress: bool | None = None,
+    resume: str | Path | None = None,
+) -> Stacked:
+    """Fit parts and weigh them together.
+
+    Args:
+        kernel: a heat kernel of unit mass.
+        given: points, and what came with them.
+        choices: of the trained parts.
+        key: a random key.
+        parts: the names of those to try.
+        minutes: about how long it may take.
+        plan: what to do instead of what these minutes allow.
+        progress: whether to show progress bars.
+        resume: a file for the plan of an unfinished fit; beside it are the states of its parts.
+    """
+    began = time.monotonic()
+    key_split, key_fit, key_whole = jr.split(random_key(key), 3)
+    identity = {"kernel": str(kernel), "key": key_numbers(key).tolist(), "parts": list(parts)}
+    store = Unfinished(resume, identity)
+    plan = plan or store.plan()
+
+    def setting(plan: Plan) -> Setting:
+        few = kernel.manifold.dim > _MANY_DIMENSIONS
+        how: dict[str, Any] = {"key": key_split, "parts": plan.members}
+        how["most"] = _FEW_POINTS if few else _POINTS
+        folds = prepare(kernel.manifold, given, centred=choices.centred, **how)
+        plain = folds
+        if folds.whole.centre is not None:
+            plain = prepare(kernel.manifold, given, centred=False, **how)
+        plan = dataclasses.replace(plan, members=len(folds.rows) or plan.members)
+        return Setting(kernel, folds, plain, choices, plan, key_fit, Run("fit", progress=progress))
+
+    if plan is None:
+        plan = _sized(setting, parts, choices, 60 * minutes, began)
+    store.keep(plan)
+    chosen = setting(plan)
+    found: dict[str, Fitted] = {}
+    for number, name in enumerate(plan.parts):
+        run = Run(f"fit {name}", progress=progress, resume=store.beside(name))
+        part = PARTS[name].fit(chosen._replace(key=jr.fold_in(key_fit, number), run=run))
+        if part is not None:
+            found[name] = part
+    model = _weighed(found, chosen, given.condition, key_whole, began)
+    store.remove()
+    return model
+
+
+def _sized(
+    setting: Callable[[Plan], Setting],
+    parts: Sequence[str],
+    choices: Choices,
+    seconds: float,
+    began: float,
+) -> Plan:
+    """The plan that these seconds allow, from a few steps that are made and forgotten."""
+    trained = [name for name in parts if PARTS[name].kind is not None]
+    if choices.training is not None or not trained:
+        steps = choices.training.steps if choices.training else 1
+        return Plan(tuple(parts), MEMBERS, steps)
+    trial = setting(Plan(tuple(parts), MEMBERS, 1000))
+    each = _untrained(trained[0], trial).seconds_of_a_step() / trial.plan.members
+    # Each kind compiles its own steps and likelihoods, about as long as the first one did.
+    left = max(seconds - len(trained) * (time.monotonic() - began), seconds / 4)
+    for members in range(trial.plan.members, 0, -1):
+        steps = steps_for(left, members * each, len(trained))
+        if steps >= FEWEST_STEPS:
+            return Plan(tuple(parts), members, steps)
+    # Too slow for all of them: one member, and one kind.
+    parts = [name for name in parts if name not in trained[1:]]
+    return Plan(tuple(parts), 1, steps_for(left, each, 1))
+
+
+def _helpful(found: dict[str, Fitted], folds: Folds) -> tuple[list[str], Float[np.ndarray, " k"]]:
+    """The parts that help by more than the standard error of it, the best first, and weights."""
+    columns, count = {name: part.held for name, part in found.items()}, folds.weights()
+
+    def value(names: Sequence[str]) -> Float[np.ndarray, " h"]:
+        return mixture_value(np.stack([columns[name] for name in names], axis=1), count, _PRIOR)
+
+    kept = [max(columns, key=lambda name: np.average(columns[name], weights=count))]
+    while left := [name for name in columns if name not in kept]:
+        gains = {name: value([*kept, name]) - value(kept) for name in left}
+        best = max(left, key=lambda name: np.average(gains[name], weights=count))
+        mean, error = mean_and_error(gains[best], count)
+        if not mean > error:
+            break
+        kept.append(best)
+    together = np.stack([columns[name] for name in kept], axis=1)
+    return kept, mixture_weights(together, counts=count, prior=_PRIOR)
+
+
+def _weighed(
+    found: dict[str, Fitted], setting: Setting, condition: Any, key: Key, began: float
+) -> Stacked:
+    """The parts that help as one model, with an account of what was put aside."""
+    names, weights = _helpful(found, setting.folds)
+    order = [name for name in found if name in names]
+    share = dict(zip(names, weights.tolist(), strict=True))
+    columns = np.stack([found[name].held for name in order], axis=1)
+    counts = setting.folds.weights()
+    whole = np.logaddexp.reduce(columns + np.log([share[name] for name in order]), axis=1)
+    manifold = setting.kernel.manifold
+    simple = simple_laws(manifold, setting.folds, key=key)
+    for name, values in simple.items():
+        warn_if_useless(whole - values, counts, name)
+    model = Stacked(  # pyright: ignore[reportCallIssue]
+        models=tuple(found[name].model for name in order),
+        weights=tuple(share[name] for name in order),
+        names=tuple(order),
+    )
+    judged = {name: part.held for name, part in found.items()}
+    record = {
+        "manifold": str(manifold),
+        "kernel": str(setting.kernel),
+        "plan": setting.plan.record(),
+        "held_out": {
+            "points": len(columns),
+            "parts": {name: mean_and_error(of, counts) for name, of in judged.items()},
+            "whole": {
+                name: mean_and_error(of, counts)
+                for name, of in {"all together": whole, **simple}.items()
+            },
+            "auc": draws_against_data(model, setting.plain.whole.points, condition, key=key),
+        },
+        "key": key_numbers(setting.key).tolist(),
+        "seconds": round(time.monotonic() - began, 1),
+        "calor": __version__,
+        "models": [part.about for part in model.models],
+    }
+    return dataclasses.replace(model, record=json.dumps(record))
+
+
+@dataclasses.dataclass(frozen=True)
+class Unfinished:
+    """Where an unfinished fit is kept: its plan in a file, the states of its parts beside it."""
+
+    path: str | Path | None
+    identity: dict[str, Any]
+
+    def beside(self, name: str) -> Path | None:
+        """The file of a part."""
+        return None if self.path is None else Path(f"{self.path}-{name}")
+
+    def plan(self) -> Plan | None:
+        """The plan, if there is one."""
+        if self.path is None or not Path(self.path).exists():
+            return None
+        return Plan.of(files.load_note(self.path, self.identity))
+
+    def keep(self, plan: Plan) -> None:
+        """Keep the plan."""
+        if self.path is not None:
+            files.save_note(self.path, plan.record(), self.identity)
+
+    def remove(self) -> None:
+        """Remove all files, at the end."""
+        if self.path is not None:
+            for path in [Path(self.path), *(self.beside(name) for name in PARTS)]:
+                if path is not None:
+                    path.unlink(missing_ok=True)
