@@ -10,9 +10,9 @@ import pytest
 
 import calor
 from calor.data.prepare import Given, prepare
-from calor.models.choice import Choice, cross_fitted, mixed
+from calor.models.choice import Choice, mixed
 from calor.models.density import KernelDensity, fit_folds
-from calor.models.model import mixture_weights
+from calor.models.model import mixture_value, mixture_weights
 from fits import points_of
 from quotients import sphere_grid
 
@@ -170,23 +170,32 @@ def test_nothing_knows_the_point_left_out(monkeypatch):
     np.testing.assert_allclose(changed[: len(first)], values[1], atol=1e-4)
 
 
-def test_each_fold_is_weighed_by_the_others():
+def test_rows_are_judged_by_what_other_blocks_choose():
     rng = np.random.default_rng(0)
-    values = [rng.normal(size=(1, 40, 3)) + np.array([number, 0, 0]) for number in range(3)]
-    counts = [np.ones(40)] * 3
-    found = cross_fitted(mixed, values, counts)
-    for fold, others in enumerate(([1, 2], [0, 2], [0, 1])):
-        choice = mixed([values[n] for n in others], [counts[n] for n in others])
-        np.testing.assert_allclose(found[fold], choice.value(values[fold]))
-    alone = mixed(values[:1], counts[:1]).value(values[0])
-    np.testing.assert_allclose(cross_fitted(mixed, values[:1], counts[:1])[0], alone)
+    blocks = np.repeat([0, 1, 2], 40)
+    columns = rng.normal(size=(120, 3)) + np.eye(3)[blocks]
+    found = mixture_value(columns, blocks=blocks)
+    for block in range(3):
+        inside = blocks == block
+        weights = mixture_weights(columns[~inside])
+        alone = np.logaddexp.reduce(columns[inside] + np.log(weights), axis=1)
+        np.testing.assert_allclose(found[inside], alone)
+    assert found.mean() < mixture_value(columns).mean() - 0.01
 
 
-def test_one_validation_part_is_judged_by_all():
+def test_a_single_validation_part_is_judged_by_thirds(monkeypatch):
+    seen = []
+
+    def spy(values, counts):
+        seen.append(sum(map(len, counts)))
+        return mixed(values, counts)
+
+    monkeypatch.setattr("calor.models.density.mixed", spy)
     data, new = points_of(SPHERE, 60), points_of(SPHERE, 20, 3)
     folds = prepare(SPHERE, Given(data, validation=new), key=jr.key(0), centred=False)
     density, values = fit_folds(KERNEL, folds, key=jr.key(1), t_min=1e-3)
-    np.testing.assert_allclose(values, density.log_prob(new), atol=1e-4)
+    assert sorted(seen) == [13, 13, 14, 20]
+    assert np.mean(values) < np.mean(density.log_prob(new))
 
 
 @pytest.mark.parametrize("adaptive", [False, True])

@@ -67,7 +67,7 @@ def test_what_is_in_a_model_is_plain_to_see(fitted):
     for word in ("density", "diffusion", "all together", "uniform", "240", "±"):
         assert word in shown or word == "240"
     about = model.about
-    assert about["plan"] == PLAN
+    assert about["plan"] == PLAN | {"points": 1000}
     assert about["held_out"]["points"] == 2 * 48  # a fifth of the points for each member
     assert about["held_out"]["whole"]["uniform"][0] == pytest.approx(-np.log(4 * np.pi), rel=1e-5)
     parts = about["held_out"]["parts"]
@@ -241,9 +241,9 @@ def test_points_that_were_measured_with_noise_are_draws_at_a_later_time():
     )
     assert model.stops == (pytest.approx(1.5 * 0.01),)
     with pytest.raises(ValueError, match="concentration takes parts='diffusion', got 'flow'"):
-        fit(around_north(60), parts="flow", concentration=np.ones(60))
+        fit(around_north(60), parts="flow", concentration=np.ones(60), plan=None)
     with pytest.raises(ValueError, match="concentration must be positive"):
-        fit(around_north(60), parts="diffusion", concentration=np.zeros(60))
+        fit(around_north(60), parts="diffusion", concentration=np.zeros(60), plan=None)
 
 
 def test_one_part_is_a_model_of_its_own():
@@ -267,6 +267,11 @@ def test_one_part_is_a_model_of_its_own():
         ),
         ({"parts": []}, "parts must be some of"),
         ({"minutes": 0.0, "parts": ["density"]}, "minutes must be positive, got 0.0"),
+        ({"parts": "density"}, "a plan is for several parts weighed together, not for 'density'"),
+        ({"parts": ["flow"]}, r"the plan has the part 'density', parts are \('flow',\)"),
+        ({"score": calor.TangentScore, "parts": ["flow"]}, "score takes parts='diffusion'"),
+        ({"plan": {"parts": ["tree"], "members": 1, "steps": 1}}, "parts must be some of"),
+        ({"plan": {"parts": "flow", "members": 1, "steps": 1}}, "plan must be the"),
         ({"plan": {"parts": ["density"]}}, r"plan must be the about\['plan'\] of a model"),
     ],
 )

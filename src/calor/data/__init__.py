@@ -3,7 +3,7 @@
 Open `prepare` first: from what a user hands over to points that are trusted.
 """
 
-# These two register how points are written.
+# These register how points are written; a new file of forms is imported here too.
 from . import columns as columns
 from . import molecules as molecules
 

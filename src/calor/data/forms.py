@@ -58,7 +58,8 @@ _RADIANS = Angles()
 class Format(NamedTuple):
     """A kind of file that is no table and holds points of one family."""
 
-    write: Callable[[Path, np.ndarray], None]
+    write: Callable[[Path, np.ndarray], None] | None = None
+    """None, if such files are only read; see `store.atomic.replacing`."""
     read: Callable[[Path], np.ndarray] | None = None
     """None, if such files are only written."""
 

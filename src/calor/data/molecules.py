@@ -229,9 +229,10 @@ def from_clouds(clouds: Any, manifold: PointCloud) -> list[Molecule]:
 def write(path: str | Path, molecules: Sequence[Molecule]) -> None:
     """Write molecules as .xyz, or as .sdf with bonds by distance, by the ending."""
     path = Path(path)
-    if ending(path) not in (".xyz", ".sdf"):
-        raise MoleculeError(f"cannot write {path}: its name must end in .xyz or .sdf")
-    block = _xyz_block if ending(path) == ".xyz" else _sdf_block
+    if ending(path) not in _BLOCKS:
+        known = " or ".join(_BLOCKS)
+        raise MoleculeError(f"cannot write {path}: its name must end in {known}")
+    block = _BLOCKS[ending(path)]
     with replacing(path) as file:
         for number, molecule in enumerate(molecules):
             file.write(block(molecule, f"molecule {number} by calor").encode())
@@ -264,6 +265,9 @@ def _sdf_block(molecule, title):
         rows.append(f"{x:10.4f}{y:10.4f}{z:10.4f} {symbol:3s} 0  0  0  0  0  0  0  0  0  0  0  0")
     rows += [f"{i + 1:3d}{j + 1:3d}{orders[i, j]:3d}  0  0  0  0" for i, j in pairs.tolist()]
     return "\n".join([*rows, "M  END", "$$$$"]) + "\n"
+
+
+_BLOCKS = {".xyz": _xyz_block, ".sdf": _sdf_block}
 
 
 def read_xyz(path: str | Path) -> list[Molecule]:

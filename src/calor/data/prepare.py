@@ -19,6 +19,8 @@ from ..manifolds.means import frechet_mean
 from .conditions import Condition, learn_condition, plain
 from .points import checked_points, doubled_points, moved
 
+# Blocks of a single validation part, what is chosen by some of which the others judge.
+_BLOCKS = 3
 # The share of different points below which there is a warning.
 _REPEATED = 0.5
 # What is put aside by default for one model; at most and at least for each of several.
@@ -194,6 +196,20 @@ class Folds:
             return np.ones(len(_spread(len(self.whole.held_out), most)))
         rows, given = np.concatenate(self.rows), self.whole.weights
         return np.ones(len(rows)) if given is None else given[rows]
+
+    def blocks(self, most: int | None = None) -> Int[np.ndarray, " h"]:
+        """Which of several blocks each row is in that `judged` returns values for.
+
+        What is chosen by some of these rows is judged by others: blocks are the parts, or, of a
+        single part, thirds of it, with groups whole.
+        """
+        if len(self.rows) > 1:
+            return np.repeat(np.arange(len(self.rows)), [len(rows) for rows in self.rows])
+        rows = self.rows[0] if self.rows else _spread(len(self.whole.held_out), most)
+        members = np.arange(len(rows))
+        if self.rows and self.whole.groups is not None:
+            members = np.unique(self.whole.groups[rows], return_inverse=True)[1]
+        return members % _BLOCKS
 
     def judged(self, values: Sequence[Float[np.ndarray, "m ..."]]) -> Float[np.ndarray, "h ..."]:
         """The log-density of every row put aside, from those that each model has not seen.

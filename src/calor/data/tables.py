@@ -71,9 +71,10 @@ def read_condition(
 def writer(path: str | Path, manifold: AbstractManifold) -> Callable[[np.ndarray], None]:
     """What writes points to a file; its ending says how."""
     path, found = Path(path), form_of(manifold)
-    if ending(path) in found.formats:
-        return lambda points: found.formats[ending(path)].write(path, np.asarray(points))
-    table = table_of(path, found.formats)
+    writers = {end: each.write for end, each in found.formats.items() if each.write is not None}
+    if ending(path) in writers:
+        return lambda points: writers[ending(path)](path, np.asarray(points))
+    table = table_of(path, writers)
 
     def write(points: np.ndarray) -> None:
         with replacing(path) as file:

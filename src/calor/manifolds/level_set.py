@@ -7,7 +7,7 @@ and the geodesic equation x'' = a(x, x') are
     a(x, v) = -Gamma(v, v) - g^{-1} J^T (J g^{-1} J^T)^{-1} [d^2 f(v, v) - J Gamma(v, v)],
 
 Gamma the Christoffel symbols of g.  Along a tangent frame e_j the Laplacian of the coordinates is
-sum_j a(x, e_j), and `calor.calculus` makes the operators of equation (fp-coords) from the two.
+sum_j a(x, e_j), and `calculus` makes the operators of equation (fp-coords) from the two.
 Geodesics are integrated, and found between two points by shooting.
 """
 

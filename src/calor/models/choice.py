@@ -1,7 +1,7 @@
 """Which rows of kernels make a density, and how much they weigh, by points that were put aside."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -55,15 +55,3 @@ def single(values: Values, counts: Counts) -> Choice:
     means = np.average(each, axis=1, weights=np.concatenate(counts))
     width, row = np.unravel_index(np.argmax(means), means.shape)
     return Choice(int(width), np.array([row]), weights)
-
-
-def cross_fitted(
-    choose: Callable[..., Any], values: Values, counts: Counts
-) -> list[Float[np.ndarray, " m"]]:
-    """The log-densities of the points of each fold, as chosen by the other folds, if there are."""
-    found, numbers = [], range(len(values))
-    for fold in numbers:
-        others = [n for n in numbers if n != fold] or [fold]
-        choice = choose([values[n] for n in others], [counts[n] for n in others])
-        found.append(choice.value(values[fold]))
-    return found

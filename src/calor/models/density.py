@@ -41,8 +41,8 @@ from ..manifolds.means import frechet_mean
 from ..store.stored import stored
 from .around import Around, in_rows
 from .bandwidths import Widths, adaptive_widths, single_widths, square_spread
-from .choice import Choice, cross_fitted, mixed, single
-from .model import AbstractModel, in_batches
+from .choice import Choice, mixed, single
+from .model import AbstractModel, by_others, in_batches
 from .prior import AbstractPrior, KernelPrior, Uniform
 from .specification import check_kernel
 from .wrapped import can_wrap
@@ -190,7 +190,7 @@ def fit_folds(
     """The density of all points, and what is said of points by densities that have not seen them.
 
     A point that was put aside is judged by the points of the training part alone, and by weights
-    that were found on the other validation parts, if there are any.
+    that were found on other validation parts.
 
     Args:
         kernel: the heat kernel.
@@ -202,8 +202,15 @@ def fit_folds(
     Returns:
         The density, and the log-densities of all rows put aside, as `folds.judged` has them.
     """
-    density, values = _fit(kernel, folds, key=key, adaptive=adaptive, t_min=t_min)
-    return density, folds.judged(values)
+    density, values, counts = _fit(kernel, folds, key=key, adaptive=adaptive, t_min=t_min)
+    table, count = np.concatenate(values, axis=1), np.concatenate(counts)
+    choose = mixed if adaptive else single
+
+    def chosen(rows: np.ndarray) -> Any:
+        choice = choose([table[:, rows]], [count[rows]])
+        return lambda of: choice.value(table[:, of])
+
+    return density, by_others(chosen, folds.blocks())
 
 
 def _parts(validation: float | Any) -> int:
@@ -214,7 +221,7 @@ def _parts(validation: float | Any) -> int:
 
 
 def _fit(kernel, folds, *, key, adaptive, t_min, most=None):
-    """The density, and the log-densities of points put aside; of so many of them, at most."""
+    """The density, and the values of all rows at points put aside; of so many of them, at most."""
     manifold = kernel.manifold
     wrapped = adaptive and can_wrap(manifold)
     record = {
@@ -247,8 +254,7 @@ def _fit(kernel, folds, *, key, adaptive, t_min, most=None):
         counts.append(np.ones(len(few)) if held is None else held[few])
     choose = mixed if adaptive else single
     density = around(folds.whole) if folds.rows else densities[0]
-    chosen = _chosen(density, choose(values, counts), widths)
-    return chosen, cross_fitted(choose, values, counts)
+    return _chosen(density, choose(values, counts), widths), values, counts
 
 
 def _unweighed(kernel, prepared, rows: Widths, wrapped, record) -> KernelDensity:

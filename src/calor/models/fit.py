@@ -7,6 +7,7 @@ what a model says of its own part nobody has told it.
 import dataclasses
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any, Generic
 
@@ -95,6 +96,20 @@ class Untrained(Generic[FlowModel]):
         return seconds_of_a_step(
             fields, self.loss, self.training, key=self.key_train, part=_network_of
         )
+
+    def seen(self) -> int:
+        """The points that a validation looks at, of those that were put aside."""
+        held = sum(len(rows) for rows in self.folds.rows) or len(self.parts[0].held_out)
+        return min(held, _QUICK_POINTS)
+
+    def seconds_to_judge(self) -> float:
+        """How long a validation takes, when it is compiled."""
+        fields, taken = [model.field for model in self.models], []
+        for _ in range(2):
+            began = time.monotonic()
+            self.judge(fields)
+            taken.append(time.monotonic() - began)
+        return taken[1]
 
     def train(
         self, run: Run, *, judged: bool = False

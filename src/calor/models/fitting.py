@@ -4,6 +4,7 @@ By default several kinds of models are fitted and weighed together (`weighed`); 
 is asked for by name.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,10 @@ def fit(
         )
     if isinstance(parts, str):
         _checked([parts])
+        if plan is not None:
+            raise ValueError(
+                f"a plan is for several parts weighed together, not for {parts!r} alone."
+            )
         held = 0.1 if validation is None else validation
         given = Given(data, condition, groups, held, weights, concentration)
         kind, alone = PARTS[parts].kind, PARTS[parts].alone
@@ -126,16 +131,23 @@ def fit(
         kind = kind if score is None else diffusion_kind(score)
         run = Run(f"fit {parts}", progress=progress, resume=resume)
         return fit_model(kind, kernel, given, choices, key=key, run=run)
+    parts = _checked(parts)
     if not minutes > 0:
         raise ValueError(f"minutes must be positive, got {minutes!r}.")
+    if plan is not None:
+        plan = Plan.of(plan)
+        plan = dataclasses.replace(plan, parts=_checked(plan.parts))
+        others = [name for name in plan.parts if name not in parts]
+        if others:
+            raise ValueError(f"the plan has the part {others[0]!r}, parts are {parts!r:.80}.")
     return fit_weighed(
         kernel,
         Given(data, condition, groups, validation, weights),
         choices,
         key=key,
-        parts=_checked(parts),
+        parts=parts,
         minutes=float(minutes),
-        plan=None if plan is None else Plan.of(plan),
+        plan=plan,
         progress=progress,
         resume=resume,
     )

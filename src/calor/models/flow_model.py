@@ -28,7 +28,7 @@ from ..training.loop import History
 from . import likelihood
 from .few import POWER, levels_between, multistep
 from .fields import AbstractField
-from .model import AbstractModel, finite, in_batches, mixture_weights
+from .model import AbstractModel, finite, in_batches, mixture_value, mixture_weights
 from .prior import AbstractPrior
 
 # Stops of a smaller weight are left out.
@@ -228,7 +228,8 @@ def weighted(
     """Trained models with the weights of their stops, by the likelihood of held out points.
 
     The weights are the same for all of them.  Also returns the log-densities of what was put aside,
-    if there is a choice of stops or they are to be judged.
+    by weights that were found on other parts, if there is a choice of stops or they are to be
+    judged.
     """
     if len(models[0].stops) == 1 and not judged:
         return tuple(dataclasses.replace(m, weights=(1.0, 0.0)) for m in models), np.zeros(0)
@@ -237,7 +238,7 @@ def weighted(
         finite(model.parts_of(rows.points, rows.features, key=key))
         for model, rows in zip(models, held, strict=True)
     ]
-    columns, count = few.judged(values), few.weights(_POINTS)
+    columns, count, blocks = few.judged(values), few.weights(_POINTS), few.blocks(_POINTS)
     stops, weights = models[0].stops, np.asarray([1.0, 0.0])
     if len(stops) > 1:
         weights = mixture_weights(columns, counts=count)
@@ -249,5 +250,6 @@ def weighted(
         stops = tuple(np.asarray(stops)[keep].tolist())
     chosen: Any = {"stops": stops, "weights": tuple(weights.tolist())}
     found = tuple(dataclasses.replace(model, **chosen) for model in models)
-    with np.errstate(divide="ignore"):
-        return found, np.logaddexp.reduce(columns + np.log(weights), axis=1)
+    if len(models[0].stops) == 1:
+        return found, columns[:, 0]
+    return found, mixture_value(columns, count, blocks=blocks)

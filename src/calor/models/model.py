@@ -8,6 +8,7 @@ same for all.  Weights are those of the largest likelihood, by expectation and m
 
 import json
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -220,10 +221,37 @@ def mixture_value(
     parts: Float[Array | np.ndarray, "n k"],
     counts: Float[np.ndarray, " n"] | None = None,
     prior: float = 1.0,
+    blocks: Int[np.ndarray, " n"] | None = None,
 ) -> Float[np.ndarray, " n"]:
-    """The log-density at each point of the mixture with the weights of the largest likelihood."""
-    weights = mixture_weights(parts, counts=counts, prior=prior)
-    return np.logaddexp.reduce(finite(parts) + np.log(weights), axis=1)
+    """The log-density at each point of the mixture with the weights of the largest likelihood.
+
+    If points are in blocks the weights are those of the points of all other blocks.
+    """
+    parts, counts = finite(parts), np.ones(len(parts)) if counts is None else counts
+
+    def choose(rows: np.ndarray) -> Callable[[np.ndarray], Float[np.ndarray, " m"]]:
+        weights = np.log(mixture_weights(parts[rows], counts=counts[rows], prior=prior))
+        return lambda of: np.logaddexp.reduce(parts[of] + weights, axis=1)
+
+    return by_others(choose, np.zeros(len(parts), int) if blocks is None else blocks)
+
+
+def by_others(
+    choose: Callable[[np.ndarray], Callable[[np.ndarray], Float[np.ndarray, " m"]]],
+    blocks: Int[np.ndarray, " n"],
+) -> Float[np.ndarray, " n"]:
+    """What is said of the rows of each block by what was chosen by the rows of all others.
+
+    Args:
+        choose: from rows to a function of rows.
+        blocks: the block of each row; if all are in one, they are judged by their own choice.
+    """
+    found = np.empty(len(blocks))
+    for block in np.unique(blocks):
+        inside = np.flatnonzero(blocks == block)
+        others = np.flatnonzero(blocks != block)
+        found[inside] = choose(others if len(others) else inside)(inside)
+    return found
 
 
 def finite(parts: Float[Array | np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:

@@ -5,16 +5,20 @@ does the same again, however fast the machine is.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from ..core.checks import positive_integer
 
 # Members of an ensemble, and fewer where they could not make so many steps.
-MEMBERS, FEWEST_STEPS = 3, 300
+MEMBERS, _FEWEST_STEPS = 3, 300
+# Points put aside, and fewer where that would leave less than good steps.
+POINTS, _GOOD_STEPS = (1000, 500, 240), 1000
 # Steps beyond which nothing was seen to be gained.
 _MOST_STEPS = 3000
-# What of the time of a trained part its steps take; the rest is for judging it.
-_STEPS_SHARE = 0.6
+# Validations of a training, and, in units of one that looks at as many points, what it takes to
+# find the weights of all stops by the whole flow.
+VALIDATIONS, _LAST = 8, 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,15 +31,17 @@ class Plan:
     """Models of each trained part, and parts of the data that are put aside in turn."""
     steps: int
     """Of training, for each member."""
+    points: int = POINTS[0]
+    """Put aside to judge parts by, at most."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
-        for name in ("members", "steps"):
+        for name in ("members", "steps", "points"):
             object.__setattr__(self, name, positive_integer(getattr(self, name), name, "Plan"))
 
     def record(self) -> dict[str, Any]:
         """The plan as JSON."""
-        return {"parts": list(self.parts), "members": self.members, "steps": self.steps}
+        return {**dataclasses.asdict(self), "parts": list(self.parts)}
 
     @staticmethod
     def of(value: Any) -> "Plan":
@@ -43,7 +49,9 @@ class Plan:
         if isinstance(value, Plan):
             return value
         try:
-            return Plan(tuple(value["parts"]), value["members"], value["steps"])
+            if isinstance(value["parts"], str):
+                raise TypeError("its parts are not a list")
+            return Plan(**value)
         except (TypeError, KeyError) as error:
             raise TypeError(
                 "plan must be the about['plan'] of a model or a calor.Plan(parts, members, steps), "
@@ -51,13 +59,55 @@ class Plan:
             ) from error
 
 
-def steps_for(seconds: float, each: float, trained: int) -> int:
-    """The steps of each trained part that fit into the time.
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """How long things take, in seconds."""
+
+    step: float
+    """Of one model."""
+    look: float
+    """A validation of all members."""
+    seen: int
+    """The points that it looks at."""
+
+    def judging(self, points: int) -> float:
+        """All judging of a trained part by so many points."""
+        # Validations see some of them, and fewer stops; the weights are found by all.
+        last = _LAST * self.look * points / self.seen
+        return VALIDATIONS * self.look * min(1.0, points / self.seen) + last
+
+
+def sized(
+    parts: Sequence[str],
+    trained: Sequence[str],
+    pace: Pace,
+    seconds: float,
+    most: int,
+    members: int = MEMBERS,
+) -> Plan:
+    """The plan that fits into the time.
+
+    Where it is tight there are fewer points to judge by, then fewer members, and at last only one
+    trained part.
 
     Args:
-        seconds: for all of them.
-        each: of a step of one of them.
-        trained: how many there are.
+        parts: the names of those to try.
+        trained: those of them that are trained.
+        pace: how long things take.
+        seconds: for all trained parts.
+        most: points to judge by.
+        members: of an ensemble, at most.
     """
-    found = int(_STEPS_SHARE * seconds / (max(trained, 1) * each))
-    return min(max(found, 1), _MOST_STEPS)
+
+    def steps(points: int, members: int, trained: int) -> int:
+        left = seconds / trained - pace.judging(points)
+        return min(int(left / (members * pace.step)), _MOST_STEPS)
+
+    tried = [points for points in POINTS if points <= most]
+    for number in range(members, 0, -1):
+        for points in tried:
+            enough = _FEWEST_STEPS if points == tried[-1] else _GOOD_STEPS
+            if (found := steps(points, number, len(trained))) >= enough:
+                return Plan(tuple(parts), number, found, points)
+    left = tuple(name for name in parts if name not in trained[1:])
+    return Plan(left, 1, max(1, steps(tried[-1], 1, 1)), tried[-1])

@@ -76,9 +76,13 @@ class Choices:
         smaller = family.smaller if _is_near(manifold) else None
         return self.network or smaller or usual or family.network()
 
+    def training_for(self, manifold: AbstractManifold, usual: Training | None = None) -> Training:
+        """The budget: what was chosen, a short one where a law is near, or the usual one."""
+        return self.training or (_SHORT if _is_near(manifold) else usual or Training())
+
     def training_with(self, manifold: AbstractManifold) -> Training:
         """The budget, with what a manifold says of how long noise takes to draw."""
-        training = self.training or (_SHORT if _is_near(manifold) else Training())
+        training = self.training_for(manifold)
         if training.reuse is not None:
             return training
         return dataclasses.replace(training, reuse=manifold.noise_reuse())

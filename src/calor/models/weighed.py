@@ -39,17 +39,17 @@ from .families import family_of
 from .fit import Untrained, begin
 from .flow import FLOW
 from .model import AbstractModel, mixture_value, mixture_weights
-from .plan import FEWEST_STEPS, MEMBERS, Plan, steps_for
+from .plan import MEMBERS, POINTS, VALIDATIONS, Pace, Plan, sized
 from .specification import Choices, Kind
 from .stacked import Stacked, even
 from .verdict import draws_against_data, mean_and_error, simple_laws, warn_if_useless
 
-# Points that parts are weighed by; fewer where likelihoods are long sums.
-_POINTS, _FEW_POINTS, _MANY_DIMENSIONS = 1000, 240, 10
+# Beyond so many dimensions likelihoods are long sums, and few points are judged.
+_MANY_DIMENSIONS = 10
 # Points a step of a trained part.
 _BATCH = 512
-# Validations of a training.
-_VALIDATIONS = 8
+# How many validations in a row may be worse than the best.
+_PATIENCE = 3
 # Observations that the weights of parts are shared by beforehand.
 _PRIOR = 4.0
 
@@ -99,10 +99,13 @@ def _trained(name: str) -> Callable[[Setting], Fitted]:
 
 def _untrained(name: str, setting: Setting) -> Untrained[Any]:
     choices, plan = setting.choices, setting.plan
-    given = choices.training or Training(batch=_BATCH)
-    every = given.validate_every if choices.training else max(1, -(-plan.steps // _VALIDATIONS))
-    training = dataclasses.replace(given, steps=plan.steps, validate_every=min(every, plan.steps))
     manifold, family = setting.kernel.manifold, family_of(setting.kernel.manifold)
+    training = choices.training_for(manifold, Training(batch=_BATCH))
+    if choices.training is None:
+        often = {"validate_every": -(-plan.steps // VALIDATIONS), "patience": _PATIENCE}
+        training = dataclasses.replace(training, **often)
+    every = min(training.validate_every, plan.steps)
+    training = dataclasses.replace(training, steps=plan.steps, validate_every=every)
     network = choices.network_for(family, manifold, family.members.get(name))
     choices = dataclasses.replace(choices, training=training, network=network)
     key, members = setting.key, plan.members
@@ -165,18 +168,17 @@ def fit_weighed(
     plan = plan or store.plan()
 
     def setting(plan: Plan) -> Setting:
-        few = kernel.manifold.dim > _MANY_DIMENSIONS
-        how: dict[str, Any] = {"key": key_split, "parts": plan.members}
-        how["most"] = _FEW_POINTS if few else _POINTS
+        how: dict[str, Any] = {"key": key_split, "parts": plan.members, "most": plan.points}
         folds = prepare(kernel.manifold, given, centred=choices.centred, **how)
         plain = folds
         if folds.whole.centre is not None:
             plain = prepare(kernel.manifold, given, centred=False, **how)
-        plan = dataclasses.replace(plan, members=len(folds.rows) or plan.members)
         return Setting(kernel, folds, plain, choices, plan, key_fit, Run("fit", progress=progress))
 
     if plan is None:
-        plan = _sized(setting, parts, choices, 60 * minutes, began)
+        few = kernel.manifold.dim > _MANY_DIMENSIONS
+        most = POINTS[-1] if few else POINTS[0]
+        plan = _sized(setting, parts, choices, 60 * minutes, most, began)
     store.keep(plan)
     chosen = setting(plan)
     found: dict[str, Fitted] = {}
@@ -195,24 +197,21 @@ def _sized(
     parts: Sequence[str],
     choices: Choices,
     seconds: float,
+    most: int,
     began: float,
 ) -> Plan:
     """The plan that these seconds allow, from a few steps that are made and forgotten."""
     trained = [name for name in parts if PARTS[name].kind is not None]
     if choices.training is not None or not trained:
         steps = choices.training.steps if choices.training else 1
-        return Plan(tuple(parts), MEMBERS, steps)
-    trial = setting(Plan(tuple(parts), MEMBERS, 1000))
-    each = _untrained(trained[0], trial).seconds_of_a_step() / trial.plan.members
+        return Plan(tuple(parts), MEMBERS, steps, most)
+    trial = setting(Plan(tuple(parts), MEMBERS, 1000, most))
+    first = _untrained(trained[0], trial)
+    members = len(first.models)
+    pace = Pace(first.seconds_of_a_step() / members, first.seconds_to_judge(), first.seen())
     # Each kind compiles its own steps and likelihoods, about as long as the first one did.
     left = max(seconds - len(trained) * (time.monotonic() - began), seconds / 4)
-    for members in range(trial.plan.members, 0, -1):
-        steps = steps_for(left, members * each, len(trained))
-        if steps >= FEWEST_STEPS:
-            return Plan(tuple(parts), members, steps)
-    # Too slow for all of them: one member, and one kind.
-    parts = [name for name in parts if name not in trained[1:]]
-    return Plan(tuple(parts), 1, steps_for(left, each, 1))
+    return sized(parts, trained, pace, left, most, members)
 
 
 def _helpful(found: dict[str, Fitted], folds: Folds) -> tuple[list[str], Float[np.ndarray, " k"]]:
@@ -243,7 +242,7 @@ def _weighed(
     share = dict(zip(names, weights.tolist(), strict=True))
     columns = np.stack([found[name].held for name in order], axis=1)
     counts = setting.folds.weights()
-    whole = np.logaddexp.reduce(columns + np.log([share[name] for name in order]), axis=1)
+    whole = mixture_value(columns, counts, _PRIOR, setting.folds.blocks())
     manifold = setting.kernel.manifold
     simple = simple_laws(manifold, setting.folds, key=key)
     for name, values in simple.items():

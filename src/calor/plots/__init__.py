@@ -1,7 +1,7 @@
 """Pictures of points, densities, kernels and models, with matplotlib.
 
-Every function returns a figure, and draws on `axes` if they are given.  Open `_sphere` first: each
-family of manifolds registers there how its points are drawn.
+Every function returns a figure, and draws on `axes` if they are given.  Open `_sphere` first: like
+it, the file of each family registers how its points are drawn, and is imported here.
 """
 
 from collections.abc import Sequence

@@ -124,14 +124,10 @@ class Steps:
 
     def advance(self, learners: Learner, number: int) -> Learner:
         """Make steps after so many; `reached` is the number of all steps then."""
-        settings, reuse = self.settings, self.settings.reuse or 1
-        # The steps that a pool serves; without one each step draws for itself.
-        serves = _POOL * reuse if reuse > 1 else 0
+        settings, serves = self.settings, self.serves()
         members = jnp.arange(len(jax.tree.leaves(learners)[0]))
         if serves and (self.pool is None or number % serves == 0):
-            key_pool = jr.fold_in(jr.fold_in(self.key, settings.steps), number // serves)
-            size = _POOL * settings.batch
-            self.pool = _fill(self.loss, members, jnp.asarray(number), key_pool, size)
+            self.fill(members, number // serves)
         count, called = min(self.at_once, _due(number, settings, serves)), time.monotonic()
         if settings.optimizer is None:  # one that others share, whatever their number of steps
             settings = dataclasses.replace(settings, steps=1, validate_every=1, patience=1)
@@ -144,6 +140,17 @@ class Steps:
         self.at_once = max(1, min(2 * count, int(_CALL * count / max(taken, 1e-9))))
         self.reached = number + count
         return found
+
+    def serves(self) -> int:
+        """The steps that a pool serves; zero if each step draws for itself."""
+        reuse = self.settings.reuse or 1
+        return _POOL * reuse if reuse > 1 else 0
+
+    def fill(self, members: Int[Array, " k"], pools: int) -> None:
+        """Draw the pool after so many."""
+        key_pool = jr.fold_in(jr.fold_in(self.key, self.settings.steps), pools)
+        size, step = _POOL * self.settings.batch, jnp.asarray(pools * self.serves())
+        self.pool = jax.block_until_ready(_fill(self.loss, members, step, key_pool, size))
 
 
 def seconds_of_a_step(
@@ -161,11 +168,16 @@ def seconds_of_a_step(
     """
     learners, rest = started(models, loss, settings, part)
     trial, taken = Steps(loss, rest, settings, key), []
-    for count in (1, steps, steps):
+    for number, count in ((0, 1), (1, steps), (1, steps)):
         trial.at_once, began = count, time.monotonic()
-        trial.advance(learners, 0)
-        taken.append((time.monotonic() - began) / trial.reached)
-    return min(taken[1:])
+        trial.advance(learners, number)
+        taken.append((time.monotonic() - began) / (trial.reached - number))
+    each = min(taken[1:])
+    if trial.serves():
+        began = time.monotonic()
+        trial.fill(jnp.arange(len(models)), 0)
+        each += (time.monotonic() - began) / trial.serves()
+    return each
 
 
 def started(

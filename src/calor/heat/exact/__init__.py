@@ -1,4 +1,4 @@
-"""Exact heat kernels."""
+"""Exact heat kernels; what is imported here is known to `calor.heat_kernel`."""
 
 from .flat import EuclideanKernel as EuclideanKernel
 from .flat import TorusKernel as TorusKernel

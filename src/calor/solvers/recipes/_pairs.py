@@ -3,12 +3,12 @@ r"""A recipe for manifolds that are given by their equations or metric, without 
 As calor's own recipe for symmetric spaces: small networks in float64, Levenberg-Marquardt, time cut
 into windows, each starting where the one before ends.  What is different:
 
-* The network sees both points (`calor.pairs`), and the equation is asked to hold at pairs: x0
+* The network sees both points (`forms.pairs`), and the equation is asked to hold at pairs: x0
   uniform, x the end of a short random walk from it, or uniform too.
 * The points are drawn anew every few steps: pairs fill twice the dimension, and least squares on
   few fixed ones are solved better at them than between them.  More of them are where the equation
   does not hold yet.
-* The initial law, values and slopes, comes from shooting geodesics (`calor.geodesics`).  It is
+* The initial law, values and slopes, comes from shooting geodesics (`heat.early.geodesics`).  It is
   fitted as far as they are shortest; beyond, log p may exceed a Gaussian of about the distance by
   little and no more.
 * The volume is not known.  Once the kernel has spread, its mean over the manifold tells it.

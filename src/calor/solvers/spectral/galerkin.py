@@ -3,7 +3,7 @@ r"""The heat kernel of a compact manifold from its equations, without a mesh.
     p(t, x | x0) = sum_k exp(-lambda_k t) f_k(x) f_k(x0)
 
 The eigenfunctions f_k of the Laplacian are sought among polynomials of the ambient coordinates
-(`calor.polynomials`), by Galerkin's method: with the matrices of <f, g> and <grad f, grad g> it is
+(`polynomials`), by Galerkin's method: with the matrices of <f, g> and <grad f, grad g> it is
 an eigenvalue problem.  Integrals are sums over random points with weights.  Equal weights would
 give eigenvalues that are wrong by per cents.  The cure needs nothing but the operator: on a closed
 manifold the integral of a Laplacian vanishes, and the volume is the only measure with that
@@ -18,7 +18,7 @@ That leaves one number, the volume.  Near the diagonal the kernel is known for s
 which is matched to the series at times where both hold, the rest being a polynomial in t.
 
 The series is symmetric and has unit mass at every t.  At small t it needs too many terms: below a
-time t0, where the two agree best, the law of `calor.geodesics` speaks.
+time t0, where the two agree best, the law of `heat.early.geodesics` speaks.
 """
 
 import dataclasses

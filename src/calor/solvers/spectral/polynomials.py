@@ -103,7 +103,7 @@ def orthonormal_polynomials(
 def derivatives(
     functions: Polynomials, x: Point, frame: Float[Array, "m N"], drift: Float[Array, " N"]
 ) -> tuple[Float[Array, "m k"], Float[Array, " k"]]:
-    """Derivatives of all functions along a frame, and their Laplacians, as in `calor.calculus`."""
+    """Derivatives of all functions along a frame, and Laplacians, see `manifolds.calculus`."""
 
     def second(e):
         return jax.jvp(lambda y: jax.jvp(functions, (y,), (e,))[1], (x,), (e,))
