@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -13,7 +14,7 @@ import pytest
 import calor
 from calor import datasets
 from calor.cli import main
-from calor.experiments import densities, methods, paired, rival_mixtures
+from calor.experiments import densities, methods, paired, rival_library, rival_mixtures
 from calor.experiments.charts import Angles, Directions, Matrices, log_distortion
 from calor.experiments.rival_kernels import adaptive, fit_kernels, one_bandwidth, several_bandwidths
 from calor.experiments.sets import SETS, Problem, split_groups
@@ -272,6 +273,110 @@ def test_one_fit_fills_all_columns_of_calor(tmp_path, monkeypatch, capsys):
     )
 
 
+def test_the_library_is_given_the_seconds_of_calor(tmp_path, monkeypatch, capsys):
+    given, rng = [], np.random.default_rng(0)
+    for name, kind in (("floods", "sphere"), ("rotations", "rotations")):
+        manifold, family = SPACES[kind]
+        points = rng.normal(size=(200, family.size))
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        made = Problem(manifold, points, family)
+        monkeypatch.setitem(SETS, name, lambda made=made: made)
+
+    def trained(train, held, seconds, seed):
+        given.append((len(train.points), len(held.points), seconds, seed))
+        return SimpleNamespace(log_prob=lambda x: np.full(len(x), -1.25), steps=7, kept=5)
+
+    monkeypatch.setattr(densities, "fit_library", trained)
+    fitted = methods.Whole((Made(1.0),), (1.0,), ("flow",), {})
+    monkeypatch.setattr(densities, "fit_everything", lambda *args, **given: fitted)
+    usual = ["reproduce", "densities", "--only", "floods", "rotations", "--out", str(tmp_path)]
+    usual += ["--minutes", "0.5"]
+    assert densities.LIBRARY not in densities.EXPERIMENT.of("default", None, None).methods
+    assert main([*usual, "--splits", "1", "--methods", "calor"]) == 0
+    # It took another time than was planned, once with the seconds of its cores, once without.
+    path = tmp_path / "densities.json"
+    report = json.loads(path.read_text())
+    run = report["results"]["floods"]["calor"]["0"]
+    assert run["cpu_seconds"] >= 0
+    report["results"]["floods"]["calor"] = {
+        "0": {**run, "cpu_seconds": 41.0},
+        "1": {**{key: run[key] for key in run if key != "cpu_seconds"}, "fit_seconds": 42.0},
+    }
+    path.write_text(json.dumps(report))
+    assert main([*usual, "--splits", "3", "--methods", densities.LIBRARY]) == 0
+    assert given == [(160, 20, seconds, seed) for seed, seconds in enumerate((41.0, 42.0, 30.0))]
+    # Rotations are a quotient of a sphere, which the library does not have.
+    report = json.loads(path.read_text())
+    assert report["results"]["rotations"][densities.LIBRARY]["0"]["means"] == {}
+    made = report["differences"]["floods"][densities.LIBRARY]
+    assert made["0"]["mean"] == pytest.approx(2.25)
+    shown = capsys.readouterr().out
+    assert "| flow_matching | +2.250" in shown
+    assert "-1.250 ± 0.000" in shown
+
+
+@pytest.mark.parametrize("missing", ["torch", "flow_matching"])
+def test_the_error_says_which_package_is_missing(missing, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(SETS, "floods", lambda: problem("sphere", 200))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flow_matching"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, missing, None)
+    arguments = ["reproduce", "densities", "--only", "floods", "--out", str(tmp_path)]
+    assert main([*arguments, "--methods", "flow_matching"]) == 2
+    error = capsys.readouterr().err
+    assert f"needs the package {missing}, which is not installed" in error
+    assert "pip install torch flow_matching" in error
+
+
+def on_the_sphere(rng, count, k=6.0):
+    """A law of von Mises and Fisher around the north pole, and its log-density."""
+    z = 1 + np.log1p(rng.uniform(size=count) * np.expm1(-2 * k)) / k
+    angle = rng.uniform(0, 2 * np.pi, count)
+    across = np.sqrt(1 - z**2)
+    points = np.stack([across * np.cos(angle), across * np.sin(angle), z], axis=1)
+    return points, lambda x: k * (x[:, 2] - 1) - np.log(2 * np.pi * -np.expm1(-2 * k) / k)
+
+
+def on_the_torus(rng, count, k=4.0):
+    """Two angles of von Mises, the second around the first, and their log-density."""
+    points = rng.vonmises(0, k, (count, 2))
+    points[:, 1] += points[:, 0]
+    constant = 2 * np.log(2 * np.pi * np.i0(k))
+    return points, lambda x: k * (np.cos(x[:, 0]) + np.cos(x[:, 1] - x[:, 0])) - constant
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch about itself
+@pytest.mark.parametrize("kind", ["sphere", "torus"])
+def test_the_library_learns_a_density(kind, monkeypatch):
+    pytest.importorskip("torch")
+    pytest.importorskip("flow_matching")
+    for name, value in (("WIDTH", 64), ("BATCH", 512), ("STEPS", 25)):
+        monkeypatch.setattr(rival_library, name, value)
+    rng, n = np.random.default_rng(0), 60
+    angle = np.arange(n) * 2 * np.pi / n
+    if kind == "sphere":
+        (points, truth), manifold, family = on_the_sphere(rng, 4000), calor.Sphere(2), Directions(3)
+        height, weights = np.polynomial.legendre.leggauss(n)
+        z, angle = (each.ravel() for each in np.meshgrid(height, angle, indexing="ij"))
+        across = np.sqrt(1 - z**2)
+        grid = np.stack([across * np.cos(angle), across * np.sin(angle), z], axis=1)
+        volume = np.repeat(weights, n) * 2 * np.pi / n
+    else:
+        (points, truth), manifold, family = on_the_torus(rng, 4000), calor.Torus(2), Angles(2)
+        grid = np.stack(np.meshgrid(angle, angle), axis=-1).reshape(-1, 2)
+        volume = np.full(n**2, (2 * np.pi / n) ** 2)
+    train, held, test = Problem(manifold, points, family).split(0)
+    model = rival_library.fit_library(train, held, 15, 0)
+    assert 0 < model.kept <= model.steps
+    assert np.sum(volume * np.exp(model.log_prob(grid))) == pytest.approx(1, abs=0.01)
+    off = model.log_prob(test.points) - truth(test.points)
+    assert np.mean(np.abs(off)) < 0.25
+    again = model.log_prob(points[:50] + (2 * np.pi if kind == "torus" else 0))
+    np.testing.assert_allclose(again, model.log_prob(points[:50]), atol=1e-6)
+
+
 def test_everything_is_what_calor_fits(monkeypatch):
     asked = {}
 
@@ -310,7 +415,7 @@ def test_reproduce_quickly(name, tmp_path, capsys):
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     assert "best rival" in capsys.readouterr().out
     results = json.loads((tmp_path / "densities.json").read_text())["results"]
-    assert set(results[name]) == set(densities.METHODS)
+    assert set(results[name]) == set(densities.USUAL)
 
 
 @pytest.mark.skipif("CALOR_DATA" not in os.environ, reason="CALOR_DATA is not set")

@@ -84,6 +84,26 @@ def test_what_is_put_aside_was_not_seen():
     np.testing.assert_allclose(judged, model.log_prob(points[100:]), atol=1e-3)
 
 
+def test_what_is_put_aside_but_not_judged_was_not_seen_either(monkeypatch):
+    points, _ = clusters()
+    groups = np.repeat(np.arange(5), 60)
+    given = data.Given(points, groups=groups, validation=None)
+    folds = data.prepare(SPD2, given, key=jr.key(0), parts=3, most=60)
+    assert all(
+        len(rows) == 20 and len(more) >= 40
+        for rows, more in zip(folds.rows, folds.unseen, strict=True)
+    )
+    seen = []
+    monkeypatch.setattr(
+        "calor.models.chart_mixture.choose_by_label",
+        lambda points, size, splits, *rest: seen.extend(splits) or 1 / 0,
+    )
+    with pytest.raises(ZeroDivisionError):
+        fit_folds(SPD2, folds, key=jr.key(1))
+    for rows, aside in seen:
+        assert not set(groups[rows]) & set(groups[aside])
+
+
 def test_one_gaussian_is_chosen_where_data_are_few():
     """In 40 dimensions 60 points ask for one Gaussian, and for a covariance that is shrunk."""
     rng = np.random.default_rng(0)

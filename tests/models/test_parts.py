@@ -118,6 +118,35 @@ def test_a_mixture_is_the_guess_where_there_are_clusters():
         assert found.features.shape == (len(found.points), 0)
 
 
+def test_mixtures_of_several_parts_of_the_data_have_one_shape(monkeypatch):
+    """Members are trained together, however many Gaussians the data of each call for."""
+    points, counts = two_clusters(400), iter((1, 4, 2))
+    folds = data.prepare(SPD3, data.Given(points), key=jr.key(0), parts=3)
+    several = [folds.part(number) for number in range(3)]
+    choose = guesses.choose_by_label
+    monkeypatch.setattr(
+        guesses, "choose_by_label", lambda *given: choose(*given[:-1], (next(counts),))
+    )
+    alone = [guesses._find_parts(SPD3, part) for part in several]
+    assert len({law.count() for law in alone}) > 1
+    laws = iter(alone)
+    monkeypatch.setattr(guesses, "_find_parts", lambda manifold, part: next(laws))
+    found = [law for _, law in guesses.find_gaussians(None, SPD3, several)]
+    assert len({law.means.shape for law in found}) == 1
+    z, nothing = jr.normal(jr.key(1), (6,)), jnp.zeros(0)
+    for law, before in zip(found, alone, strict=True):
+        assert law.count() == before.count()
+        for t in (jnp.asarray(0.0), jnp.asarray(0.3)):
+            np.testing.assert_allclose(
+                law.log_prob(z, t, nothing), before.log_prob(z, t, nothing), rtol=1e-5
+            )
+            np.testing.assert_allclose(
+                law.score(z, t, nothing), before.score(z, t, nothing), rtol=1e-4, atol=1e-5
+            )
+        drawn = jax.vmap(lambda key: law.sample(key, jnp.asarray(0.1), nothing))  # noqa: B023
+        assert np.isfinite(np.asarray(drawn(jr.split(jr.key(0), 50)))).all()
+
+
 def test_the_prior_survives_a_file():
     prior = PartsPrior(SPD3, law(0.3), 0.2)
     arrays = {}

@@ -1,6 +1,7 @@
 """`calor.fit` of several parts: folds, weights, plans, points with a noise of their own."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,13 @@ import pytest
 import calor
 from calor.data.prepare import Given, prepare
 from calor.models import weighed
-from calor.models.fit import batches
+from calor.models.fit import batches, begin
+from calor.models.flow import FLOW
 from calor.models.objectives import Denoising
+from calor.models.plan import Pace, Plan, sized
+from calor.models.specification import Choices
 from calor.models.times import Times
+from calor.models.verdict import draws_against_data
 from calor.training import steps
 from fits import SMALL, points_of
 
@@ -104,37 +109,48 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(tmp_path, monkeypatch):
     ]
     with pytest.raises(calor.FileError, match="belongs to another run: its key"):
         fit(data, resume=path, plan=None, key=jr.key(1))
+    with pytest.raises(ValueError, match=r"is of a fit to other data; remove .*fit\.partial-diff"):
+        fit(around_north(60, seed=1), resume=path, plan=None)
     again = fit(data, resume=path, plan=None)  # it is in the file
     assert not list(tmp_path.iterdir())
     assert again.about["plan"] == whole.about["plan"]
     np.testing.assert_array_equal(again.log_prob(uniform), whole.log_prob(uniform))
 
 
-def test_time_sizes_the_plan(monkeypatch):
-    monkeypatch.setattr(weighed.Untrained, "seconds_of_a_step", lambda self: 0.03)
-    data, found = around_north(40), {}
-    given = Given(data, validation=None)
-    for minutes in (0.05, 1.0, 10.0):
-        made = []
-        monkeypatch.setattr(
-            weighed.Unfinished, "keep", lambda self, plan: made.append(plan) or 1 / 0
-        )
-        with pytest.raises(ZeroDivisionError):
-            weighed.fit_weighed(
-                KERNEL,
-                given,
-                weighed.Choices(network=SMALL),
-                key=jr.key(0),
-                parts=("density", "diffusion", "flow"),
-                minutes=minutes,
-                plan=None,
-            )
-        found[minutes] = made[0]
-    assert found[0.05].members == 1
-    assert found[0.05].parts == ("density", "diffusion")
-    assert found[10.0].members == 3
-    assert found[10.0].parts == ("density", "diffusion", "flow")
-    assert found[0.05].steps < found[1.0].steps < found[10.0].steps <= 3000
+def test_time_sizes_the_plan():
+    parts, trained = ("density", "diffusion", "flow"), ("diffusion", "flow")
+    pace = Pace(step=0.01, look=0.5, seen=500)
+
+    def plan(seconds, pace=pace, most=1000):
+        return sized(parts, trained, pace, seconds, most)
+
+    assert plan(1e4) == Plan(parts, 3, 3000, 1000)
+    short = plan(60)
+    assert short.members == 3
+    assert plan(1) == Plan(("density",), 3, 1, 1000)
+    assert sized(trained, trained, pace, 1, 1000) == Plan(("diffusion",), 1, 1, 240)
+    found = [plan(seconds) for seconds in (5, 20, 30, 60, 150, 1000)]
+    steps = [each.steps * each.members for each in found]
+    assert steps == sorted(steps)
+    assert found[0].parts == ("density", "diffusion")
+    assert found[0].members == 1
+    for each, seconds in zip(found[1:], (20, 30, 60, 150, 1000), strict=True):
+        assert each.parts == parts
+        taken = 2 * (each.steps * each.members * pace.step + pace.judging(each.points))
+        assert taken <= seconds
+    # Where it takes long to judge there are fewer points to judge by, not fewer members.
+    slow = plan(150, Pace(step=0.01, look=5.0, seen=500))
+    assert (slow.members, slow.points) == (3, 240)
+    assert plan(1e4, most=240).points == 240
+
+
+def test_time_is_taken_from_the_first_steps():
+    given = Given(around_north(40), validation=None)
+    folds = prepare(SPHERE, given, key=jr.key(0), parts=2, most=10)
+    untrained = begin(FLOW, KERNEL, folds, Choices(network=SMALL), key=jr.key(1))
+    assert 0 < untrained.seconds_of_a_step() < 10
+    assert 0 < untrained.seconds_to_judge() < 10
+    assert untrained.seen() == 10
 
 
 def test_parts_that_help_are_kept_and_weighed():
@@ -156,10 +172,10 @@ def test_parts_that_help_are_kept_and_weighed():
 
 def test_every_point_is_judged_by_what_has_not_seen_it():
     points = np.arange(50.0)[:, None]
-    folds = prepare(calor.Euclidean(1), Given(points, validation=0.2), key=jr.key(0), parts=4)
+    folds = prepare(calor.Euclidean(1), Given(points, validation=0.1), key=jr.key(0), parts=4)
     for number, rows in enumerate(folds.rows):
         part = folds.part(number)
-        assert len(part.points) == 40
+        assert len(part.points) == 45
         assert not set(np.ravel(part.points)) & set(rows)
         np.testing.assert_array_equal(np.ravel(part.held_out), rows)
     judged = folds.judged([np.ravel(folds.part(number).held_out) for number in range(4)])
@@ -167,7 +183,7 @@ def test_every_point_is_judged_by_what_has_not_seen_it():
     crossed = folds.crossed()
     for number, rows in enumerate(folds.rows):  # each sees one of the parts
         part = crossed.part(number)
-        assert len(part.points) == 20
+        assert len(part.points) == 35
         assert set(rows) <= set(np.ravel(part.points))
     for few, most in ((crossed, 40), (crossed.few(12, 4)[0], 12)):
         places = crossed.few(most, 4)[1]
@@ -296,3 +312,84 @@ def test_a_model_fitted_by_the_command_line(tmp_path, capsys):
         == 2
     )
     assert "parts must be some of" in capsys.readouterr().err
+
+
+def test_the_plan_of_few_groups_does_the_same_again():
+    data = around_north(300)
+    groups = np.repeat(["a", "b"], 150)
+    plan = {"parts": ["density"], "members": 3, "steps": 1, "points": 60}
+    first = fit(data, groups=groups, plan=plan)
+    assert first.about["plan"] == plan
+    again = fit(data, groups=groups, plan=first.about["plan"])
+    assert again.about["held_out"] == first.about["held_out"]
+
+
+def test_a_part_that_diverges_is_left_out(monkeypatch):
+    def diverges(setting):
+        raise FloatingPointError("training diverged at step 3")
+
+    monkeypatch.setitem(weighed.PARTS, "flow", weighed.PARTS["flow"]._replace(fit=diverges))
+    plan = {"parts": ["density", "flow"], "members": 2, "steps": 3}
+    with pytest.warns(UserWarning, match="flow is left out: training diverged at step 3"):
+        model = fit(around_north(60), plan=plan)
+    assert model.names == ("density",)
+    with pytest.raises(ValueError, match="none of the parts mixture can be fitted"):
+        fit(around_north(60), plan=plan | {"parts": ["mixture"]})
+    with pytest.raises(ValueError, match="9 points are too few to weigh parts by, 10 are needed"):
+        fit(around_north(9), plan=plan)
+
+
+def test_points_that_do_not_count_are_not_there():
+    data, labels = np.asarray(around_north(90)), np.repeat(["a", "b"], 45)
+    weights = np.where(np.arange(90) % 3 == 0, 0.0, 2.0)
+    plan, kept = {"parts": ["density"], "members": 2, "steps": 1}, weights > 0
+    some = fit(data, condition=labels, weights=weights, plan=plan)
+    same = fit(data[kept], condition=labels[kept], weights=weights[kept], plan=plan)
+    x = points_of(SPHERE, 5)
+    np.testing.assert_array_equal(some.log_prob(x, condition="a"), same.log_prob(x, condition="a"))
+    with pytest.raises(ValueError, match="at least two points must count"):
+        fit(data, weights=np.eye(90)[0], plan=plan)
+
+
+def test_what_one_model_lost_others_know(fitted, monkeypatch):
+    model, data = fitted
+    lost = lambda self, x, **more: jnp.where(jnp.arange(len(x)) == 0, jnp.nan, 0.0)
+    monkeypatch.setattr(type(model.part("density")), "log_prob", lost)
+    values = np.asarray(model.log_prob(data[:3]))
+    assert np.isfinite(values).all()
+    assert values[1] != values[0]
+    monkeypatch.setattr(type(model.part("diffusion")), "log_prob", lost)
+    assert np.isnan(np.asarray(model.log_prob(data[:3]))).tolist() == [True, False, False]
+
+
+def test_draws_and_data_of_the_same_law_look_alike():
+    """Whatever arrays stand for points of a quotient, and however much points count."""
+    plane = calor.Quotient(SPHERE, np.stack([np.eye(3), -np.eye(3)]))
+
+    def on_one_half(count, key):
+        points = np.array(jax.vmap(SPHERE.random_point)(jr.split(key, count)))
+        points[points[:, 2] < 0] *= -1
+        return points, np.where(points[:, 0] > 0, 3.0, 1.0)
+
+    points, counts = on_one_half(3000, jr.key(3))
+
+    def model(counts):
+        def sample(n, *, condition, key, steps):
+            key_new, key_rows, key_signs = jr.split(key, 3)
+            new, weights = on_one_half(20 * n, key_new)
+            shares = weights**counts
+            rows = jr.choice(key_rows, 20 * n, (n,), replace=False, p=shares / shares.sum())
+            return new[rows] * np.asarray(jr.rademacher(key_signs, (n, 1)))
+
+        return SimpleNamespace(
+            manifold=plane, sample=sample, features=lambda told, n: np.zeros((n, 0))
+        )
+
+    def auc(model, weights):
+        given = Given(points, weights=weights)
+        return draws_against_data(model, prepare(plane, given, key=jr.key(0)), key=jr.key(1))
+
+    for mean, error in (auc(model(0), None), auc(model(1), counts)):
+        assert abs(mean - 0.5) < max(4 * error, 0.04)
+    mean, error = auc(model(1), None)
+    assert mean > 0.55 + 2 * error

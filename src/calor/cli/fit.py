@@ -63,6 +63,9 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def _fit(options) -> int:
     if options.flow and options.parts not in (None, "flow"):
         raise InputError("--flow is the same as --parts flow; give one of them")
+    several = not options.flow and not isinstance(options.parts, str)
+    if options.batch and several and not options.steps:
+        raise InputError("--batch takes --steps as well, where --minutes size several parts")
     if not options.minutes > 0:
         raise InputError(f"--minutes must be positive, got {options.minutes:g}")
     _points.check_points(options.file, options.condition, options.groups, options.weights)

@@ -25,6 +25,8 @@ _BLOCKS = 3
 _REPEATED = 0.5
 # What is put aside by default for one model; at most and at least for each of several.
 _USUAL_FRACTION, _LARGEST_FRACTION, _SMALLEST_FRACTION = 0.1, 0.2, 0.01
+# What may be put aside for a model that is judged by two parts.
+_MOST_ASIDE = 0.4 + 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,13 +154,18 @@ class Folds:
     """What is put aside in turn, no row twice; nothing if a validation part was given."""
     unseen: tuple[Int[np.ndarray, " o"], ...] = ()
     """What is put aside with each but not judged, since there is enough."""
+    condition: Any = None
+    """What came with the points of the whole, as it came."""
     is_crossed: bool = False
     """Whether a model is fitted without all parts but one, so that every row is judged by the
     average of all models but one, and not without one part."""
 
     def crossed(self) -> "Folds":
-        """The same parts, each put aside for all models but one."""
-        return dataclasses.replace(self, is_crossed=len(self.rows) > 2)
+        """The same parts, each put aside for all models but one, if that leaves enough."""
+        sizes = [len(rows) + len(more) for rows, more in zip(self.rows, self.unseen, strict=True)]
+        most = sum(sizes) - min(sizes, default=0)
+        enough = most <= _MOST_ASIDE * len(self.whole.points)
+        return dataclasses.replace(self, is_crossed=len(self.rows) > 2 and enough)
 
     def aside(self, number: int) -> tuple[int, ...]:
         """The numbers of the parts that the model of such a number is fitted without."""
@@ -172,7 +179,9 @@ class Folds:
             return self.whole
         aside = self.aside(number)
         rows, unseen = ([of[i] for i in aside] for of in (self.rows, self.unseen))
-        return self.whole.put_aside(np.concatenate(rows), np.concatenate(unseen))
+        part = self.whole.put_aside(np.concatenate(rows), np.concatenate(unseen))
+        # What judges models tells them nothing.
+        return dataclasses.replace(part, held_out_is_ours=len(self.rows) == 1)
 
     def few(self, most: int, models: int) -> tuple["Folds", list[Int[np.ndarray, " m"]]]:
         """The same with at most so many rows to judge.
@@ -266,19 +275,28 @@ def prepare(
     moves = centred and manifold.moves_to_origin()
     check: Any = doubled_points if moves else checked_points
     points = check(manifold, given.points, "data", at_least=2)
-    encoder = None if given.condition is None else learn_condition(given.condition)
-    if encoder is not None and len(plain(given.condition)) != len(points):
-        count = len(plain(given.condition))
-        raise ValueError(f"got {count} conditions for {len(points)} points.")
+    count, told = len(points), None if given.condition is None else plain(given.condition)
+    if told is not None and len(told) != count:
+        raise ValueError(f"got {len(told)} conditions for {count} points.")
+    groups = None if given.groups is None else _numbered(given.groups, count)
+    weights = None if given.weights is None else _weighed(given.weights, count)
+    starts = _starts(given.concentration, count)
+    if weights is not None and not weights.all():  # what does not count is not there
+        kept = np.flatnonzero(weights)
+        if len(kept) < 2:
+            raise ValueError("weights: at least two points must count, all others are zero.")
+        points, weights = points[kept], weights[kept] / weights[kept].mean()
+        told, groups, starts = (a if a is None else a[kept] for a in (told, groups, starts))
+    encoder = None if told is None else learn_condition(told)
     whole = Prepared(
         points=points,
-        features=_encoded(encoder, given.condition, len(points)),
+        features=_encoded(encoder, told, len(points)),
         held_out=points[:0],
         held_features=jnp.zeros((0, 0)),
         encoder=encoder,
-        groups=None if given.groups is None else _numbered(given.groups, len(points)),
-        weights=None if given.weights is None else _weighed(given.weights, len(points)),
-        starts=_starts(given.concentration, len(points)),
+        groups=groups,
+        weights=weights,
+        starts=starts,
     )
     _warn_if_repeated(points)
     rows, fraction = (), given.validation
@@ -300,7 +318,8 @@ def prepare(
         whole = dataclasses.replace(whole, held_out=held, held_features=taken(features, few))
     whole = _around_mean(manifold, whole) if moves else whole
     each = None if most is None else max(1, most // parts)
-    return Folds(whole, tuple(r[:each] for r in rows), tuple(r[len(r[:each]) :] for r in rows))
+    judged, unseen = tuple(r[:each] for r in rows), tuple(r[len(r[:each]) :] for r in rows)
+    return Folds(whole, judged, unseen, told)
 
 
 def _warn_if_repeated(points: Float[Array, "n ..."]) -> None:

@@ -29,6 +29,8 @@ class Family(Protocol):
     dim: int
     images: int
     """How many points of the family's space are the same point."""
+    space: str | None
+    """`sphere` or `torus`, if it is one and no quotient of one."""
 
     def pairs(self, x: Array, centres: Array) -> tuple[Float[Array, "m n g"], Array | float]:
         """h and the volume for all images g of centres."""
@@ -64,6 +66,7 @@ class Directions:
         self.size: int = size
         self.group: Array = np.eye(size)[None] if group is None else group
         self.images: int = len(self.group)
+        self.space: str | None = "sphere" if self.images == 1 else None
 
     def pairs(self, x: Array, centres: Array) -> tuple[Float[Array, "m n g"], float]:
         """|x - g c|^2 / 2."""
@@ -100,6 +103,7 @@ class Angles:
         """So many angles."""
         self.dim: int = size
         self.images: int = 1
+        self.space: str | None = "torus"
 
     def pairs(self, x: Array, centres: Array) -> tuple[Float[Array, "m n g"], float]:
         """The sum of 1 - cos of differences."""
@@ -134,6 +138,7 @@ class Matrices:
         """Matrices of so many rows."""
         self.dim: int = size * (size + 1) // 2
         self.images: int = 1
+        self.space: str | None = None
 
     def pairs(self, x: Array, centres: Array) -> tuple[Float[Array, "m n g"], Array]:
         """r^2 / 2, and minus the logarithm of the volume that exp makes of a unit cube."""

@@ -2,7 +2,8 @@ r"""Densities of every data set, by `calor.fit`, its parts, and what a user woul
 
 Mean test log-likelihoods in nats, in the Riemannian volume, on the same splits for all.  One fit of
 `calor.fit` gives the columns of its parts and of the whole.  Every method gets the training and the
-validation rows; the simple rivals choose on the latter and then use both.
+validation rows; the simple rivals choose on the latter and then use both.  Another library trains
+for as long as calor does, if it is asked for.
 
 Differences are paired, test point by test point: how much likelier calor's whole model finds the
 points than a rival does.  Two standard errors are given of their mean over the splits: one from how
@@ -11,6 +12,8 @@ they were put aside.  The first knows of the luck of the fits, the second of tha
 """
 
 import dataclasses
+import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +27,21 @@ from . import paired
 from .experiment import Experiment, Job, Settings, markdown, results_of, summary, timed
 from .methods import ADAPTIVE, DENSITY, fit_everything
 from .rival_kernels import adaptive, fit_kernels, one_bandwidth, several_bandwidths
+from .rival_library import fit_library
 from .rival_mixtures import fit_mixture
 from .sets import SETS, Problem
 
 UNIFORM, SEVERAL, MIXTURE = "uniform", "kernel density, several bandwidths", "mixture"
+LIBRARY = "flow_matching"
 CALOR = "calor"
 EVERYTHING = "calor, everything"
 PARTS = ("density", "mixture", "diffusion", "flow")
-RIVALS = (UNIFORM, DENSITY, SEVERAL, ADAPTIVE, MIXTURE)
-METHODS = (*RIVALS, CALOR)
+SIMPLE = (UNIFORM, DENSITY, SEVERAL, ADAPTIVE, MIXTURE)
+RIVALS = (*SIMPLE, LIBRARY)
+USUAL = (*SIMPLE, CALOR)
+"""The methods that are run if none are asked for."""
+METHODS = (*USUAL, LIBRARY)
+_TITLE = "densities"
 _RULES = {DENSITY: one_bandwidth, SEVERAL: several_bandwidths, ADAPTIVE: adaptive}
 
 
@@ -93,10 +102,35 @@ def _mixture(
     return {MIXTURE: values}, {**_seconds(seconds, scoring), "parts": model.parts}
 
 
+def _library(
+    job: Job[Choices], train: Problem, held: Problem, test: Problem
+) -> tuple[Columns, dict[str, Any]]:
+    """Flow matching of another library, where it has the manifold."""
+    if train.family.space is None:
+        return {}, {}
+    given = _given(job)
+    model, seconds = timed(lambda: fit_library(train, held, given, job.seed))
+    values, scoring = timed(lambda: model.log_prob(test.points))
+    about = {"cpu_seconds": given, "steps": model.steps, "kept": model.kept}
+    return {LIBRARY: values}, {**_seconds(seconds, scoring), **about}
+
+
+def _given(job: Job[Choices]) -> float:
+    """The seconds of one core that calor's fit of the split took, or else those it plans for."""
+    path = job.out / f"{_TITLE}.json"
+    results = json.loads(path.read_text())["results"] if path.is_file() else {}
+    run = results.get(job.name, {}).get(CALOR, {}).get(str(job.seed))
+    if run is None:
+        return 60 * job.choices.minutes
+    # Results that were kept before have the time on the clock alone.
+    return run.get("cpu_seconds", run["fit_seconds"])
+
+
 def _calor(
     job: Job[Choices], train: Problem, held: Problem, test: Problem
 ) -> tuple[Columns, dict[str, Any]]:
     """calor's whole model and each of its parts, of one fit."""
+    start = time.process_time()
     model, seconds = timed(
         lambda: fit_everything(
             heat_kernel(train.manifold),
@@ -107,6 +141,7 @@ def _calor(
             key=jr.key(job.seed),
         )
     )
+    used = round(time.process_time() - start, 1)
     parts, scoring = timed(lambda: _log_parts(model, test))
     weights, names = np.asarray(model.weights, float), np.array(model.names)
     columns = {EVERYTHING: _mixed(parts, weights)}
@@ -116,7 +151,8 @@ def _calor(
         shares[name] = round(float(weights[rows].sum()), 4)
         own = weights[rows] if shares[name] > 0 else np.ones(rows.sum())
         columns[_column(name)] = _mixed(parts[:, rows], own / own.sum())
-    return columns, {**_seconds(seconds, scoring), "shares": shares, "plan": model.plan}
+    about = {**_seconds(seconds, scoring), "cpu_seconds": used}
+    return columns, {**about, "shares": shares, "plan": model.plan}
 
 
 def _joined(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | None:
@@ -147,7 +183,7 @@ def _column(part: str) -> str:
     return f"calor, {part}"
 
 
-_RUNS = {UNIFORM: _uniform, MIXTURE: _mixture, CALOR: _calor}
+_RUNS = {UNIFORM: _uniform, MIXTURE: _mixture, LIBRARY: _library, CALOR: _calor}
 COLUMNS = {
     **{method: (method, method) for method in RIVALS},
     **{_column(part): (CALOR, _column(part)) for part in PARTS},
@@ -225,18 +261,19 @@ def _row(report: dict[str, Any], name: str, splits: int) -> list[str]:
 
 
 def _time(report: dict[str, Any], name: str, method: str) -> str:
-    seconds = [run["fit_seconds"] for run in results_of(report, name, method)]
+    runs = results_of(report, name, method)
+    seconds = [run["fit_seconds"] for run in runs if "fit_seconds" in run]
     return f"{np.mean(seconds):.0f}" if seconds else "–"
 
 
 EXPERIMENT = Experiment(
-    "densities",
+    _TITLE,
     tuple(SETS),
     METHODS,
     budgets={
-        "quick": Settings(1, Choices(0.05, most=300)),
-        "default": Settings(5, Choices()),
-        "full": Settings(5, Choices(10.0)),
+        "quick": Settings(1, Choices(0.05, most=300), methods=USUAL),
+        "default": Settings(5, Choices(), methods=USUAL),
+        "full": Settings(5, Choices(10.0), methods=USUAL),
     },
     once=_once,
     table=_table,

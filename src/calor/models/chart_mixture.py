@@ -190,7 +190,10 @@ def _of_labels(manifold, folds: Folds, key: Key, counts: Sequence[int]):
         if given is not None:
             weights[rows] = given
     everything = np.arange(count)
-    splits = [(np.setdiff1d(everything, rows), rows) for rows in folds.rows]
+    splits = [
+        (np.setdiff1d(everything, np.concatenate([rows, unseen])), rows)
+        for rows, unseen in zip(folds.rows, folds.unseen, strict=True)
+    ]
     splits = splits or [(everything, np.arange(count, len(places)))]
     seed = int(jr.randint(key, (), 0, 2**31 - 1))
     data = Weighed(places, labels, weights)

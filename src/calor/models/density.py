@@ -50,6 +50,7 @@ from .wrapped import can_wrap
 _PARTS = 5  # validation parts of `fit_density`, at most
 _POINTS = 1024  # points put aside that `fit_density` chooses by, at most
 # Widths in numbers of order one that are tried, and one at which labels have nothing in common.
+_NARROWEST = 1e-8  # variance of the broad part, where all points are the same
 _WIDTHS, _APART = np.geomspace(0.03, 3, 12), 0.01
 
 
@@ -285,7 +286,7 @@ def _broad(kernel, points) -> AbstractPrior:
         return Uniform(manifold)
     variance = square_spread(np.asarray(embedded(manifold, points), np.float64)) / manifold.dim
     # Rounded, so that densities of nearly the same points share compiled functions.
-    t = 2.0 ** float(np.round(np.log2(variance)))
+    t = 2.0 ** float(np.round(np.log2(max(variance, _NARROWEST))))
     return KernelPrior(kernel, t, frechet_mean(manifold, points)[None])
 
 

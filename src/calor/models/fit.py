@@ -33,7 +33,7 @@ from . import clouds as clouds  # whose family registers itself
 from .families import family_of
 from .fields import AbstractField, frame_size
 from .flow_model import FlowModel, held_out, weighted
-from .guesses import find_gaussian, find_mixture
+from .guesses import centres_for, find_gaussians, find_mixture
 from .guesses.base import AbstractGuess
 from .judges import HeldOutLikelihood, HeldOutLoss
 from .network import AbstractNetwork, Task
@@ -158,34 +158,39 @@ def begin(
     network = field_class.network_of(choices.network_for(family, manifold))
     network.check(manifold)
     key_start, key_train, key_check = jr.split(key, 3)
-    found = [
-        find_gaussian(network.has_gaussian(), manifold, folds.part(number))
-        for number in range(len(folds.rows) or members)
-    ]
+    each = [folds.part(number) for number in range(len(folds.rows) or members)]
+    found = find_gaussians(network.has_gaussian(), manifold, each)
     parts, guesses = tuple(part for part, _ in found), [guess for _, guess in found]
     points, starts = folds.whole.points, folds.whole.starts
     # Of points that were measured with noise it is not known how likely the true ones are.
     by_likelihood = network.judges_by_likelihood(manifold) and starts is None
     widths = None if guesses[0] is None else guesses[0].widths(parts[0].features)
-    asked = {"t_min": choices.t_min, "t1": choices.t1}
+    asked: dict[str, Any] = {"t1": choices.t1, "finest": family.finest, "widths": widths}
+    scales = find_scales(kernel, points, t_min=choices.t_min, **asked)
     if starts is not None and choices.t_min is None:
         # Before that nothing is seen of the points: it is the density of the noise that is left.
-        asked["t_min"] = _SEEN * float(np.quantile(starts, 0.1))
-    scales = find_scales(kernel, points, **asked, finest=family.finest, widths=widths)
+        earliest = _SEEN * float(np.quantile(starts, 0.1))
+        scales = find_scales(kernel, points, t_min=max(scales.t_min, earliest), **asked)
     _warn_if_late(kernel, scales.t1)
     stops = choices.stops_within(scales, by_likelihood)
+    if starts is not None and len(stops) > 1:
+        raise ValueError(
+            f"with concentration there is one stop, got {len(stops)}: how likely the true points "
+            "are, by which several are weighed, is not known."
+        )
     times = Times(scales.t_min, scales.t1, choices.time_power)
     usual = family.prior(kernel, points, scales, choices.centres, key_check)
     training = choices.training_with(manifold)
     models, losses = [], []
-    longest = max(len(part.points) for part in parts)
+    sizes = [len(part.points) for part in parts]
+    centres = centres_for(network.mixture_size(), min(sizes))
     for number, (part, guess) in enumerate(zip(parts, guesses, strict=True)):
         own = jr.fold_in(key_start, number)
         prior = None if guess is None else guess.prior(kernel, scales.t1, key_check)
         prior = prior or usual
-        field = _random_field(field_class, network, manifold, part, guess, scales, own)
+        field = _random_field(field_class, network, manifold, part, guess, scales, centres, own)
         objective = kind.objective(times, kernel, prior)
-        losses.append(batches(objective, part, longest))
+        losses.append(batches(objective, part, max(sizes)))
         record = {
             "manifold": str(manifold),
             "kernel": str(kernel),
@@ -194,7 +199,7 @@ def begin(
             "training": training.record(),
             "times": [scales.t_min, scales.t1, choices.time_power],
             "stops": list(stops),
-            "data": _digest(folds, kernel, prior),
+            "data": digest_of(folds, kernel, prior),
             "key": key_numbers(key).tolist(),
             "member": number,
             "members": len(parts),
@@ -242,11 +247,12 @@ def _random_field(
     part: Prepared,
     guess: AbstractGuess | None,
     scales: Scales,
+    centres: int,
     key: Key,
 ) -> AbstractField:
     """A field that knows its data by a first guess alone."""
     if guess is None:
-        guess = find_mixture(network.mixture_size(), manifold, part.points, scales.t_min, key)
+        guess = find_mixture(centres, manifold, part.points, scales.t_min, key)
     task = Task(
         manifold=manifold,
         points=part.points,
@@ -271,7 +277,7 @@ def _warn_if_late(kernel: AbstractHeatKernel, t1: float) -> None:
         )
 
 
-def _digest(folds: Folds, kernel: AbstractHeatKernel, prior: AbstractPrior) -> str:
+def digest_of(folds: Folds, kernel: AbstractHeatKernel, prior: AbstractPrior | None = None) -> str:
     """What tells data from others; an unfinished training goes on only from the same."""
     digest = hashlib.sha256()
     for array in jax.tree.leaves((folds.whole, folds.rows, kernel, prior)):

@@ -127,6 +127,9 @@ def fit(
         if kind is None:
             assert alone is not None, f"{parts} is neither trained nor fitted by itself"
             asked = {"condition": condition, "groups": groups, "weights": weights, "key": key}
+            if t_min is not None and "t_min" not in PARTS[parts].takes:
+                raise ValueError(f"parts={parts!r} takes no t_min; leave it out.")
+            asked |= {} if t_min is None else {"t_min": t_min}
             return alone(kernel, data, **asked, validation=given.validation)
         kind = kind if score is None else diffusion_kind(score)
         run = Run(f"fit {parts}", progress=progress, resume=resume)

@@ -12,6 +12,8 @@ from ..core.checks import positive_integer
 
 # Members of an ensemble, and fewer where they could not make so many steps.
 MEMBERS, _FEWEST_STEPS = 3, 300
+# Steps of a single model below which it is not worth while.
+_LEAST_STEPS = 100
 # Points put aside, and fewer where that would leave less than good steps.
 POINTS, _GOOD_STEPS = (1000, 500, 240), 1000
 # Steps beyond which nothing was seen to be gained.
@@ -87,8 +89,8 @@ def sized(
 ) -> Plan:
     """The plan that fits into the time.
 
-    Where it is tight there are fewer points to judge by, then fewer members, and at last only one
-    trained part.
+    Where it is tight there are fewer points to judge by, then fewer members, then only one trained
+    part, and at last none, if there are others.
 
     Args:
         parts: the names of those to try.
@@ -109,5 +111,7 @@ def sized(
             enough = _FEWEST_STEPS if points == tried[-1] else _GOOD_STEPS
             if (found := steps(points, number, len(trained))) >= enough:
                 return Plan(tuple(parts), number, found, points)
-    left = tuple(name for name in parts if name not in trained[1:])
-    return Plan(left, 1, max(1, steps(tried[-1], 1, 1)), tried[-1])
+    found, cheap = steps(tried[-1], 1, 1), tuple(name for name in parts if name not in trained)
+    if found < _LEAST_STEPS and cheap:
+        return Plan(cheap, members, 1, most)
+    return Plan((*cheap, trained[0]), 1, max(1, found), tried[-1])

@@ -66,7 +66,10 @@ class Stacked(AbstractModel):
         """log-densities of the models."""
         how: dict[str, Any] = {"key": key, "tolerance": tolerance, "probes": probes}
         columns = [m.log_prob(x, condition=_for(m, condition), **how) for m in self.models]
-        return jnp.stack(columns, axis=1)
+        found = jnp.stack(columns, axis=1)
+        # A point that one flow lost has no density by it, and that of the others as a whole.
+        known = jnp.any(jnp.isfinite(found), axis=1, keepdims=True)
+        return jnp.where(jnp.isnan(found) & known, -jnp.inf, found)
 
     def draw_parts(
         self, parts: Int[Array, " n"], condition: Any, *, key: Key, steps: int, method: str

@@ -7,20 +7,19 @@ half.
 """
 
 import importlib.util
-from typing import Any
 
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.doors import warn
-from ..core.types import Key
-from ..data.conditions import plain
+from ..core.types import Key, Point
 from ..data.points import embedded
 from ..data.prepare import Folds, shuffled, taken
 from ..manifolds import AbstractManifold
 from . import chart_mixture
-from .model import AbstractModel
+from .model import AbstractModel, in_batches
 
 # Standard errors by which a model has to be ahead of a simple law.
 _CLEARLY = 2.0
@@ -69,8 +68,7 @@ def warn_if_useless(
 
 def draws_against_data(
     model: AbstractModel,
-    points: Float[Array, "n ..."],
-    condition: Any = None,
+    data: Folds,
     *,
     key: Key,
 ) -> tuple[float, float] | None:
@@ -78,35 +76,58 @@ def draws_against_data(
 
     Args:
         model: of the data.
-        points: the data.
-        condition: that came with them; draws are made under the same.
+        data: the points, and what came with them; draws are made under the same conditions.
         key: a random key.
 
     Returns:
         The area under the curve, one half if nothing tells them apart, and its standard error;
         None if scikit-learn is not installed or there are hardly any points.
     """
+    points, weights = data.whole.points, data.whole.weights
     if importlib.util.find_spec("sklearn") is None or len(points) < _FEWEST_ROWS:
         return None
-    key_rows, key_draws = jr.split(key)
+    key_rows, key_draws, key_images = jr.split(key, 3)
     rows = np.sort(np.asarray(shuffled(key_rows, len(points)))[:_ROWS])
-    told = None if condition is None else plain(condition)[rows]
+    told = None if data.condition is None else data.condition[rows]
     draws = model.sample(len(rows), condition=told, key=key_draws, steps=_STEPS)
     features = np.asarray(model.features(told, len(rows)))
     ours, theirs = (
-        np.concatenate([np.asarray(embedded(model.manifold, x)), features], axis=1)
-        for x in (draws, taken(points, rows))
+        np.concatenate([_places(model.manifold, x, key), features], axis=1)
+        for x, key in zip((draws, taken(points, rows)), jr.split(key_images), strict=True)
     )
-    return classifier_auc(ours, theirs)
+    return classifier_auc(ours, theirs, counts=None if weights is None else weights[rows])
+
+
+def _places(
+    manifold: AbstractManifold, points: Float[Array, "n ..."], key: Key
+) -> Float[np.ndarray, "n d"]:
+    """Where points are, each as any of the arrays that stand for it."""
+
+    def one(x: Point, key: Key) -> Point:
+        images = manifold.lookalikes(x)
+        return images[jr.randint(key, (), 0, len(images))]
+
+    images = in_batches(one, jnp.asarray(points), jr.split(key, len(points)))
+    return np.asarray(embedded(manifold, images))
 
 
 def classifier_auc(
-    first: Float[np.ndarray, "n d"], second: Float[np.ndarray, "m d"], *, folds: int = 5
+    first: Float[np.ndarray, "n d"],
+    second: Float[np.ndarray, "m d"],
+    *,
+    folds: int = 5,
+    counts: Float[np.ndarray, " m"] | None = None,
 ) -> tuple[float, float]:
     """How well boosted trees tell two samples apart, and the standard error over folds.
 
     The area under the curve is that of the rows of each fold, for trees that saw the other folds:
     one half if nothing tells the samples apart, one if everything does.  It needs scikit-learn.
+
+    Args:
+        first: a sample.
+        second: another one.
+        folds: how many.
+        counts: how much each row of the second sample counts, if they do not count the same.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.metrics import roc_auc_score
@@ -114,10 +135,16 @@ def classifier_auc(
 
     rows = np.concatenate([first, second])
     labels = np.repeat([0, 1], [len(first), len(second)])
+    count = np.ones(len(rows))
+    if counts is not None:
+        count[len(first) :] = counts / np.mean(counts)
     found = []
     for seen, rest in StratifiedKFold(folds, shuffle=True, random_state=0).split(rows, labels):
-        trees = HistGradientBoostingClassifier(random_state=0).fit(rows[seen], labels[seen])
-        found.append(roc_auc_score(labels[rest], trees.predict_proba(rows[rest])[:, 1]))
+        trees = HistGradientBoostingClassifier(random_state=0).fit(
+            rows[seen], labels[seen], count[seen]
+        )
+        told = trees.predict_proba(rows[rest])[:, 1]
+        found.append(roc_auc_score(labels[rest], told, sample_weight=count[rest]))
     return float(np.mean(found)), float(np.std(found, ddof=1) / np.sqrt(folds))
 
 

@@ -27,6 +27,7 @@ from jaxtyping import Float
 
 from .. import __version__
 from ..core.checks import key_numbers, random_key
+from ..core.doors import warn
 from ..core.types import Key
 from ..data.prepare import Folds, Given, prepare
 from ..heat.kernel import AbstractHeatKernel
@@ -36,7 +37,7 @@ from ..training.settings import Training
 from . import chart_mixture, density
 from .diffusion import diffusion_kind
 from .families import family_of
-from .fit import Untrained, begin
+from .fit import Untrained, begin, digest_of
 from .flow import FLOW
 from .model import AbstractModel, mixture_value, mixture_weights
 from .plan import MEMBERS, POINTS, VALIDATIONS, Pace, Plan, sized
@@ -44,6 +45,7 @@ from .specification import Choices, Kind
 from .stacked import Stacked, even
 from .verdict import draws_against_data, mean_and_error, simple_laws, warn_if_useless
 
+_FEWEST_POINTS = 10
 # Beyond so many dimensions likelihoods are long sums, and few points are judged.
 _MANY_DIMENSIONS = 10
 # Points a step of a trained part.
@@ -78,7 +80,8 @@ class Fitted(NamedTuple):
 
 def _density(setting: Setting) -> Fitted:
     """A kernel density."""
-    return Fitted(*density.fit_folds(setting.kernel, setting.plain, key=setting.key))
+    how: dict[str, Any] = {"key": setting.key, "t_min": setting.choices.t_min}
+    return Fitted(*density.fit_folds(setting.kernel, setting.plain, **how))
 
 
 def _mixture(setting: Setting) -> Fitted | None:
@@ -125,11 +128,13 @@ class Part(NamedTuple):
     """What is trained, if anything is."""
     alone: Callable[..., AbstractModel] | None = None
     """Fits one by itself, if nothing is trained."""
+    takes: tuple[str, ...] = ()
+    """Choices of a diffusion that it takes too."""
 
 
 # In the order in which they are tried: what is cheap first.
 PARTS: dict[str, Part] = {
-    "density": Part(_density, alone=partial(density.fit_density, adaptive=True)),
+    "density": Part(_density, alone=partial(density.fit_density, adaptive=True), takes=("t_min",)),
     "mixture": Part(_mixture, alone=chart_mixture.fit_mixture),
     "diffusion": Part(_trained("diffusion"), diffusion_kind()),
     "flow": Part(_trained("flow"), FLOW),
@@ -163,13 +168,25 @@ def fit_weighed(
     """
     began = time.monotonic()
     key_split, key_fit, key_whole = jr.split(random_key(key), 3)
-    identity = {"kernel": str(kernel), "key": key_numbers(key).tolist(), "parts": list(parts)}
-    store = Unfinished(resume, identity)
-    plan = plan or store.plan()
+    store = Unfinished(
+        resume,
+        {
+            "kernel": str(kernel),
+            "key": key_numbers(key).tolist(),
+            "parts": list(parts),
+            "choices": str(choices),
+        },
+    )
+    plan, data = (plan, None) if plan else store.plan()
 
     def setting(plan: Plan) -> Setting:
         how: dict[str, Any] = {"key": key_split, "parts": plan.members, "most": plan.points}
         folds = prepare(kernel.manifold, given, centred=choices.centred, **how)
+        if len(folds.whole.points) < _FEWEST_POINTS:
+            raise ValueError(
+                f"{len(folds.whole.points)} points are too few to weigh parts by, "
+                f"{_FEWEST_POINTS} are needed; one part takes less, such as parts='density'."
+            )
         plain = folds
         if folds.whole.centre is not None:
             plain = prepare(kernel.manifold, given, centred=False, **how)
@@ -179,15 +196,24 @@ def fit_weighed(
         few = kernel.manifold.dim > _MANY_DIMENSIONS
         most = POINTS[-1] if few else POINTS[0]
         plan = _sized(setting, parts, choices, 60 * minutes, most, began)
-    store.keep(plan)
     chosen = setting(plan)
+    store.keep(plan, digest_of(chosen.folds, kernel), data)
     found: dict[str, Fitted] = {}
     for number, name in enumerate(plan.parts):
         run = Run(f"fit {name}", progress=progress, resume=store.beside(name))
-        part = PARTS[name].fit(chosen._replace(key=jr.fold_in(key_fit, number), run=run))
+        try:
+            part = PARTS[name].fit(chosen._replace(key=jr.fold_in(key_fit, number), run=run))
+        except FloatingPointError as error:  # the others are of use without it
+            warn(f"{name} is left out: {error}")
+            part = None
         if part is not None:
             found[name] = part
-    model = _weighed(found, chosen, given.condition, key_whole, began)
+    if not found:
+        raise ValueError(
+            f"none of the parts {', '.join(plan.parts)} can be fitted to these points of "
+            f"{kernel.manifold}, with what came with them; take others."
+        )
+    model = _weighed(found, chosen, key_whole, began)
     store.remove()
     return model
 
@@ -233,9 +259,7 @@ def _helpful(found: dict[str, Fitted], folds: Folds) -> tuple[list[str], Float[n
     return kept, mixture_weights(together, counts=count, prior=_PRIOR)
 
 
-def _weighed(
-    found: dict[str, Fitted], setting: Setting, condition: Any, key: Key, began: float
-) -> Stacked:
+def _weighed(found: dict[str, Fitted], setting: Setting, key: Key, began: float) -> Stacked:
     """The parts that help as one model, with an account of what was put aside."""
     names, weights = _helpful(found, setting.folds)
     order = [name for name in found if name in names]
@@ -264,7 +288,7 @@ def _weighed(
                 name: mean_and_error(of, counts)
                 for name, of in {"all together": whole, **simple}.items()
             },
-            "auc": draws_against_data(model, setting.plain.whole.points, condition, key=key),
+            "auc": draws_against_data(model, setting.plain, key=key),
         },
         "key": key_numbers(setting.key).tolist(),
         "seconds": round(time.monotonic() - began, 1),
@@ -285,20 +309,36 @@ class Unfinished:
         """The file of a part."""
         return None if self.path is None else Path(f"{self.path}-{name}")
 
-    def plan(self) -> Plan | None:
-        """The plan, if there is one."""
+    def plan(self) -> tuple[Plan | None, str | None]:
+        """The plan, and what tells its data from others, if there is one."""
         if self.path is None or not Path(self.path).exists():
-            return None
-        return Plan.of(files.load_note(self.path, self.identity))
+            return None, None
+        note = files.load_note(self.path, self.identity)
+        return Plan.of(note["plan"]), note["data"]
 
-    def keep(self, plan: Plan) -> None:
-        """Keep the plan."""
+    def keep(self, plan: Plan, data: str, before: str | None) -> None:
+        """Keep the plan.
+
+        Args:
+            plan: for the data.
+            data: what tells them from others.
+            before: the same of what was begun, if anything was.
+        """
+        if before not in (None, data):
+            names = ", ".join(str(path) for path in self.files() if path.exists())
+            raise ValueError(
+                f"{self.path} is of a fit to other data; remove {names}, or choose another file."
+            )
         if self.path is not None:
-            files.save_note(self.path, plan.record(), self.identity)
+            files.save_note(self.path, {"plan": plan.record(), "data": data}, self.identity)
+
+    def files(self) -> list[Path]:
+        """All files that there may be."""
+        if self.path is None:
+            return []
+        return [Path(self.path), *(Path(f"{self.path}-{name}") for name in PARTS)]
 
     def remove(self) -> None:
         """Remove all files, at the end."""
-        if self.path is not None:
-            for path in [Path(self.path), *(self.beside(name) for name in PARTS)]:
-                if path is not None:
-                    path.unlink(missing_ok=True)
+        for path in self.files():
+            path.unlink(missing_ok=True)

@@ -33,9 +33,11 @@ _IMAGES = 64
 
 
 def can_wrap(manifold: AbstractManifold) -> bool:
-    """Whether the density of a wrapped Gaussian is known."""
+    """Whether the density of a wrapped Gaussian is known, and none need be wider than allowed."""
     if not _top(manifold).has_distortion():
         return False
+    if not manifold.is_compact() and math.isfinite(_top(manifold).injectivity_radius()):
+        return False  # a product: its points may spread far where one factor is small
     point = jax.ShapeDtypeStruct(manifold.shape, jnp.result_type(float))
     return jax.eval_shape(lambda x: images(manifold, x), point).shape[0] <= _IMAGES
 

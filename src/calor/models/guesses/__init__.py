@@ -7,6 +7,7 @@ mixture of round Gaussians (`mixture`).
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -38,7 +39,14 @@ _LEAST_SQUARE = 1e-3
 def find_gaussian(
     chosen: bool | None, manifold: AbstractManifold, prepared: Prepared
 ) -> tuple[Prepared, AbstractChartLaw | None]:
-    """The law of the places given the conditions, if the network corrects one.
+    """The law of the places given the conditions, if the network corrects one."""
+    return find_gaussians(chosen, manifold, [prepared])[0]
+
+
+def find_gaussians(
+    chosen: bool | None, manifold: AbstractManifold, several: Sequence[Prepared]
+) -> list[tuple[Prepared, AbstractChartLaw | None]]:
+    """The laws of the places given the conditions, if networks correct them, in each of the data.
 
     Without conditions, or given labels, it is a mixture of Gaussians if that is more likely where
     rows, or whole groups, are left out; else it is one Gaussian, or one for each label.  Without
@@ -48,33 +56,45 @@ def find_gaussian(
     numbers, by logarithms of how wide the law is; those of the data by what all other rows, or all
     other groups, predict for them.  A validation part that was taken from the data predicts too,
     and does not count in the covariance.
+
+    Laws are of the same kind for all of the data, and of the same shape: mixtures if any of them
+    calls for one, filled up with parts that do not count.
     """
+    prepared = several[0]
     usual = manifold.has_chart() and manifold.moves_to_origin()
     if not (usual if chosen is None else chosen):
-        return prepared, None
+        return [(each, None) for each in several]
     encoder = prepared.encoder
     if encoder is not None and not encoder.labels:
-        return _given_conditions(manifold, prepared, encoder)
+        return [_given_conditions(manifold, each, encoder) for each in several]
     if encoder is None and prepared.centre is None:
         if chosen:
             raise ValueError(
                 "Network(gaussian=True) without conditions needs centred=True, since the "
                 "Gaussian is around the identity."
             )
-        return prepared, None
-    mixture = _find_parts(manifold, prepared)
-    if mixture is not None:
-        return prepared, mixture
+        return [(each, None) for each in several]
+    mixtures = [_find_parts(manifold, each) for each in several]
+    labels = 1 if encoder is None else len(encoder.labels)
+    if prepared.weights is not None or any(mixture.count() > labels for mixture in mixtures):
+        most = max(mixture.count() for mixture in mixtures)
+        filled = [mixture.filled(most) for mixture in mixtures]
+        return list(zip(several, filled, strict=True))
     if encoder is not None:
-        return _given_conditions(manifold, prepared, encoder)
+        return [_given_conditions(manifold, each, encoder) for each in several]
+    return [(each, _find_one(manifold, each)) for each in several]
+
+
+def _find_one(manifold, prepared: Prepared) -> Gaussian:
+    """One Gaussian around the origin."""
     places, groups = _places(manifold, prepared.points), prepared.groups
     if groups is not None:
         places = places - regress_on_labels(np.ones((len(places), 1)), places, groups)[1]
-    return prepared, _with_volume(fit_gaussian(places, None, groups), manifold)
+    return _with_volume(fit_gaussian(places, None, groups), manifold)
 
 
-def _find_parts(manifold, prepared: Prepared) -> GaussianParts | None:
-    """A mixture, if several Gaussians, or points that count differently, are called for."""
+def _find_parts(manifold, prepared: Prepared) -> GaussianParts:
+    """The mixture that is likeliest where rows are left out."""
     encoder, count = prepared.encoder, len(prepared.points)
     labels, size = np.zeros(count, int), 1
     if encoder is not None:
@@ -85,8 +105,6 @@ def _find_parts(manifold, prepared: Prepared) -> GaussianParts | None:
         _places(manifold, prepared.points), labels, np.ones(count) if weights is None else weights
     )
     parts = choose_by_label(data, size, _splits(prepared), np.arange(count), 0, _COUNTS).parts
-    if weights is None and len(parts.means) <= size:
-        return None
     return parts_law(parts, noise_at(manifold, parts.means), manifold.noise_growth())
 
 
@@ -141,11 +159,15 @@ def _places(manifold, points) -> Float[np.ndarray, "n d"]:
     return np.asarray(embedded(manifold, points), np.float64)
 
 
+def centres_for(size: int, count: int) -> int:
+    """How many centres a mixture has: at least sixteen points for each."""
+    return min(size, count // _POINTS_EACH)
+
+
 def find_mixture(
-    size: int, manifold: AbstractManifold, points: Float[Array, "n ..."], t_min: float, key: Key
+    centres: int, manifold: AbstractManifold, points: Float[Array, "n ..."], t_min: float, key: Key
 ) -> Mixture | None:
-    """The mixture that a network corrects, if it does: at least sixteen points for each centre."""
-    centres = min(size, len(points) // _POINTS_EACH)
+    """The mixture of so many centres that a network corrects, if there are any."""
     if centres == 0:
         return None
     places = embedded(manifold, points)

@@ -35,6 +35,8 @@ from ..prior import AbstractPrior
 from .base import AbstractChartLaw, spread
 from .em import Parts
 
+# The logarithm of a weight that does not count, finite so that derivatives are.
+_NOTHING = -1e4
 # Parts of a smaller share of the weight do not count in the smallest and largest variance.
 _TAIL = 0.1
 
@@ -56,7 +58,24 @@ class GaussianParts(AbstractChartLaw):
     """The rate kappa at which curvature drives noise apart."""
 
     def count(self) -> int:
-        return len(self.means)
+        """Without those that fill up."""
+        return int(np.sum(np.max(np.asarray(self.log_weights), axis=0) > _NOTHING))
+
+    def filled(self, count: int) -> "GaussianParts":
+        """The same law with so many parts, some of which do not count."""
+        rows = np.minimum(np.arange(count), len(self.means) - 1)
+        log_weights = jnp.where(
+            np.arange(count) < len(self.means), self.log_weights[:, rows], _NOTHING
+        )
+        return GaussianParts(
+            log_weights,
+            self.means[rows],
+            self.axes[rows],
+            self.inverses[rows],
+            self.log_volumes[rows],
+            self.variances[rows],
+            self.growth,
+        )
 
     def has_volume(self) -> bool:
         """It is the law of the places; that of points has a volume term."""
