@@ -46,6 +46,8 @@ from .stacked import Stacked, even
 from .verdict import draws_against_data, mean_and_error, simple_laws, warn_if_useless
 
 _FEWEST_POINTS = 10
+# What of the time that is left is planned; the rest is for judging the whole.
+_SHARE = 0.85
 # Beyond so many dimensions likelihoods are long sums, and few points are judged.
 _MANY_DIMENSIONS = 10
 # Points a step of a trained part.
@@ -192,22 +194,27 @@ def fit_weighed(
             plain = prepare(kernel.manifold, given, centred=False, **how)
         return Setting(kernel, folds, plain, choices, plan, key_fit, Run("fit", progress=progress))
 
-    if plan is None:
-        few = kernel.manifold.dim > _MANY_DIMENSIONS
-        most = POINTS[-1] if few else POINTS[0]
-        plan = _sized(setting, parts, choices, 60 * minutes, most, began)
-    chosen = setting(plan)
-    store.keep(plan, digest_of(chosen.folds, kernel), data)
-    found: dict[str, Fitted] = {}
-    for number, name in enumerate(plan.parts):
+    def fit_part(name: str, setting: Setting) -> Fitted | None:
         run = Run(f"fit {name}", progress=progress, resume=store.beside(name))
+        key = jr.fold_in(key_fit, list(PARTS).index(name))
         try:
-            part = PARTS[name].fit(chosen._replace(key=jr.fold_in(key_fit, number), run=run))
+            return PARTS[name].fit(setting._replace(key=key, run=run))
         except FloatingPointError as error:  # the others are of use without it
             warn(f"{name} is left out: {error}")
-            part = None
-        if part is not None:
-            found[name] = part
+            return None
+
+    tried: dict[str, Fitted | None] = {}
+    if plan is None:
+        few = kernel.manifold.dim > _MANY_DIMENSIONS
+        steps = choices.training.steps if choices.training else 1
+        plan = Plan(tuple(parts), MEMBERS, steps, POINTS[-1] if few else POINTS[0])
+        if choices.training is None:
+            plan, tried = _planned(setting(plan), fit_part, 60 * minutes, began)
+    chosen = setting(plan)
+    store.keep(plan, digest_of(chosen.folds, kernel), data)
+    left = {name: fit_part(name, chosen) for name in plan.parts if name not in tried}
+    made = {**tried, **left}
+    found = {name: part for name in plan.parts if (part := made[name]) is not None}
     if not found:
         raise ValueError(
             f"none of the parts {', '.join(plan.parts)} can be fitted to these points of "
@@ -218,26 +225,31 @@ def fit_weighed(
     return model
 
 
-def _sized(
-    setting: Callable[[Plan], Setting],
-    parts: Sequence[str],
-    choices: Choices,
+def _planned(
+    trial: Setting,
+    fit_part: Callable[[str, Setting], Fitted | None],
     seconds: float,
-    most: int,
     began: float,
-) -> Plan:
-    """The plan that these seconds allow, from a few steps that are made and forgotten."""
-    trained = [name for name in parts if PARTS[name].kind is not None]
-    if choices.training is not None or not trained:
-        steps = choices.training.steps if choices.training else 1
-        return Plan(tuple(parts), MEMBERS, steps, most)
-    trial = setting(Plan(tuple(parts), MEMBERS, 1000, most))
-    first = _untrained(trained[0], trial)
+) -> tuple[Plan, dict[str, Fitted | None]]:
+    """The plan that these seconds allow, from a few steps that are made and forgotten.
+
+    What is not trained is fitted on the way, to know how much time that leaves; it is returned too,
+    unless the plan looks at other points.
+    """
+    plan = trial.plan
+    trained = [name for name in plan.parts if PARTS[name].kind is not None]
+    tried = {name: fit_part(name, trial) for name in plan.parts if name not in trained}
+    if not trained:
+        return plan, tried
+    seconds, begun = max(seconds - (time.monotonic() - began), 0.0), time.monotonic()
+    first = _untrained(trained[0], trial._replace(plan=dataclasses.replace(plan, steps=1000)))
     members = len(first.models)
     pace = Pace(first.seconds_of_a_step() / members, first.seconds_to_judge(), first.seen())
     # Each kind compiles its own steps and likelihoods, about as long as the first one did.
-    left = max(seconds - len(trained) * (time.monotonic() - began), seconds / 4)
-    return sized(parts, trained, pace, left, most, members)
+    left = max(_SHARE * seconds - len(trained) * (time.monotonic() - begun), seconds / 4)
+    found = sized(plan.parts, trained, pace, left, plan.points, members)
+    same = (found.members, found.points) == (plan.members, plan.points)
+    return found, tried if same else {}
 
 
 def _helpful(found: dict[str, Fitted], folds: Folds) -> tuple[list[str], Float[np.ndarray, " k"]]:
