@@ -119,7 +119,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(tmp_path, monkeypatch):
 
 def test_time_sizes_the_plan():
     parts, trained = ("density", "diffusion", "flow"), ("diffusion", "flow")
-    pace = Pace(step=0.01, look=0.5, seen=500)
+    pace = Pace(step=0.01, look=0.5, seen=500, last=3.0, points=1000)
 
     def plan(seconds, pace=pace, most=1000):
         return sized(parts, trained, pace, seconds, most)
@@ -139,7 +139,7 @@ def test_time_sizes_the_plan():
         taken = 2 * (each.steps * each.members * pace.step + pace.judging(each.points))
         assert taken <= seconds
     # Where it takes long to judge there are fewer points to judge by, not fewer members.
-    slow = plan(150, Pace(step=0.01, look=5.0, seen=500))
+    slow = plan(150, Pace(step=0.01, look=5.0, seen=500, last=30.0, points=1000))
     assert (slow.members, slow.points) == (3, 240)
     assert plan(1e4, most=240).points == 240
 
@@ -149,7 +149,7 @@ def test_time_is_taken_from_the_first_steps():
     folds = prepare(SPHERE, given, key=jr.key(0), parts=2, most=10)
     untrained = begin(FLOW, KERNEL, folds, Choices(network=SMALL), key=jr.key(1))
     assert 0 < untrained.seconds_of_a_step() < 10
-    assert 0 < untrained.seconds_to_judge() < 10
+    assert all(0 < seconds < 20 for seconds in untrained.seconds_to_judge())
     assert untrained.seen() == 10
 
 

@@ -1,6 +1,7 @@
 r"""How wide the kernels of a density are: from the distances of neighbours, and their directions.
 
-Bandwidths that adapt are t = (c d_k)^2 / 2, with d_k the distance of a point to its k-th neighbour.
+Bandwidths that adapt are t = (c d_k)^2 / 2, with d_k the distance of a point to its k-th neighbour;
+beside them are some that are the same at all points.
 Covariances are those of log_x(x_j) over the k nearest neighbours x_j, times c^2, and shrunk toward
 multiples of the identity, so that they are never singular.  Points that are repeated count as one
 neighbour.
@@ -28,7 +29,8 @@ _BESIDE = (*((1, c) for c in (0.125, 0.25, 0.5, 1.0)), *_ALONE)
 _DIRECTIONS, _FACTORS, _SHRUNK = (2, 10, 20), (0.25, 0.5, 1.0), 0.1
 # The largest dimension in which so few neighbours say anything of directions.
 _LARGEST_DIMENSION = 10
-_BANDWIDTHS = 24
+# Bandwidths that are the same at all points: alone, and beside those that adapt.
+_BANDWIDTHS, _SHARED = 24, 8
 _SMALLEST = 1e-8  # bandwidth
 _LONELY = 1e-3  # the distance of neighbours where there are none
 
@@ -59,6 +61,10 @@ def adaptive_widths(
     kinds = _BESIDE if directed else _ALONE
     near = _neighbours(manifold, prepared, max(*counts, *(k for k, _ in kinds)))
     times = np.stack([(c * near.distances[:, k - 1]) ** 2 / 2 for k, c in kinds])
+    # Where points are doubled, or as dense everywhere, a neighbour says nothing.
+    places = _lookalikes(manifold, prepared.points)[:, 0]
+    shared = _shared_times(near.distances[:, 0], places, None, _SHARED)
+    times = np.concatenate([times, np.repeat(shared[:, None], len(places), axis=1)])
     largest = largest_variance(manifold) if wrapped else math.inf
     times = np.clip(times, smallest, largest / 2)
     if not directed:
@@ -77,12 +83,22 @@ def adaptive_widths(
 def single_widths(manifold: AbstractManifold, prepared: Prepared, t_min: float | None) -> Widths:
     """Rows of one bandwidth for all points, from the distance of neighbours to the spread."""
     places = _lookalikes(manifold, prepared.points)[:, 0]
-    if t_min is None:
-        nearest = _neighbours(manifold, prepared, 1).distances[:, 0]
-        t_min = max(_SMALLEST, float(np.quantile(nearest, 0.1)) ** 2 / 8)
-    times = np.geomspace(t_min, max(square_spread(places) / 4, 2 * t_min), _BANDWIDTHS)
+    nearest = _neighbours(manifold, prepared, 1).distances[:, 0]
+    times = _shared_times(nearest, places, t_min, _BANDWIDTHS)
     rows = np.repeat(times[:, None], len(places), axis=1)
     return Widths(rows, np.zeros((0, len(places), manifold.dim, manifold.dim)))
+
+
+def _shared_times(
+    nearest: Float[np.ndarray, " n"],
+    places: Float[np.ndarray, "n d"],
+    t_min: float | None,
+    count: int,
+) -> Float[np.ndarray, " k"]:
+    """Bandwidths that are the same at all points, from the distance of neighbours to the spread."""
+    if t_min is None:
+        t_min = max(_SMALLEST, float(np.quantile(nearest, 0.1)) ** 2 / 8)
+    return np.geomspace(t_min, max(square_spread(places) / 4, 2 * t_min), count)
 
 
 def square_spread(places: Float[np.ndarray, "n d"]) -> float:

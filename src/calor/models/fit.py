@@ -32,7 +32,7 @@ from ..training.steps import AbstractLoss, seconds_of_a_step, together
 from . import clouds as clouds  # whose family registers itself
 from .families import family_of
 from .fields import AbstractField, frame_size
-from .flow_model import FlowModel, held_out, weighted
+from .flow_model import JUDGED, FlowModel, held_out, weighted
 from .guesses import centres_for, find_gaussians, find_mixture
 from .guesses.base import AbstractGuess
 from .judges import HeldOutLikelihood, HeldOutLoss
@@ -102,14 +102,25 @@ class Untrained(Generic[FlowModel]):
         held = sum(len(rows) for rows in self.folds.rows) or len(self.parts[0].held_out)
         return min(held, _QUICK_POINTS)
 
-    def seconds_to_judge(self) -> float:
-        """How long a validation takes, when it is compiled."""
-        fields, taken = [model.field for model in self.models], []
-        for _ in range(2):
+    def seconds_to_judge(self) -> tuple[float, float]:
+        """How long a validation takes, and how long weights of stops, when all is compiled.
+
+        The flow is followed by few steps, and the time of all of them follows from that.
+        """
+        fields = [model.field for model in self.models]
+        held, _ = held_out(self.parts, self.folds, JUDGED)
+
+        def weigh() -> None:
+            for model, rows in zip(self.models, held, strict=True):
+                model.parts_of(rows.points, rows.features, key=self.key_check, steps=_TRIAL_STEPS)
+
+        found = []
+        for work in (lambda: self.judge(fields), weigh):
+            work()
             began = time.monotonic()
-            self.judge(fields)
-            taken.append(time.monotonic() - began)
-        return taken[1]
+            work()
+            found.append(time.monotonic() - began)
+        return found[0], found[1] * _USUAL_STEPS / _TRIAL_STEPS
 
     def train(
         self, run: Run, *, judged: bool = False
@@ -164,6 +175,8 @@ def begin(
     points, starts = folds.whole.points, folds.whole.starts
     # Of points that were measured with noise it is not known how likely the true ones are.
     by_likelihood = network.judges_by_likelihood(manifold) and starts is None
+    # A guess that is a law in a chart is near, and its loss tells as much for less.
+    is_near = guesses[0] is not None and guesses[0].has_volume()
     widths = None if guesses[0] is None else guesses[0].widths(parts[0].features)
     asked: dict[str, Any] = {"t1": choices.t1, "finest": family.finest, "widths": widths}
     scales = find_scales(kernel, points, t_min=choices.t_min, **asked)
@@ -201,6 +214,7 @@ def begin(
             "stops": list(stops),
             "data": digest_of(folds, kernel, prior),
             "key": key_numbers(key).tolist(),
+            "judged_by": "likelihood" if by_likelihood and not is_near else "loss",
             "member": number,
             "members": len(parts),
             "calor": __version__,
@@ -222,14 +236,15 @@ def begin(
         models.append(model)
     rows, few = held_out(parts, folds, _QUICK_POINTS)
     judge: Judge = HeldOutLoss([loss.objective for loss in losses], rows, key_check)
-    # A guess that is a law in a chart is near, and its loss tells as much for less.
-    if by_likelihood and not (guesses[0] is not None and guesses[0].has_volume()):
+    if by_likelihood and not is_near:
         judge = HeldOutLikelihood(models, rows, few, few.weights(_QUICK_POINTS), key_check)
     return Untrained(
         tuple(models), parts, folds, together(losses), judge, training, key_train, key_check
     )
 
 
+# Steps of a flow that are timed, and how many there are usually, of two evaluations each.
+_TRIAL_STEPS, _USUAL_STEPS = 4, 50
 # The held out points that training sees; the first time of a model of points that were measured
 # with noise, in units of that of the best tenth.
 _QUICK_POINTS, _SEEN = 512, 1.5

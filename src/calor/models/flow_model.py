@@ -34,7 +34,7 @@ from .prior import AbstractPrior
 # Stops of a smaller weight are left out.
 _SMALLEST_WEIGHT = 2e-3
 # How many held out points the weights are found on.
-_POINTS = 1024
+JUDGED = 1024
 
 
 class AbstractFlowModel(AbstractModel):
@@ -153,11 +153,12 @@ class AbstractFlowModel(AbstractModel):
         return self.outside(drawn)
 
     def found(self) -> dict[str, Any]:
-        """Steps, seconds, and the validation: in many dimensions training is judged by its loss."""
+        """Steps, seconds, and the validation, which may be that of the loss."""
         if not len(self.history.steps):
             return {}
+        usual = "likelihood" if likelihood.is_quick(self.manifold) else "loss"
         name, value = "validation_loss", self.history.validation()
-        if self.manifold.dim <= likelihood.EXACT_DIVERGENCE:
+        if self.about.get("judged_by", usual) == "likelihood":
             name, value = "validation_log_likelihood", -value
         return {
             "steps": int(self.history.steps[-1]),
@@ -233,12 +234,12 @@ def weighted(
     """
     if len(models[0].stops) == 1 and not judged:
         return tuple(dataclasses.replace(m, weights=(1.0, 0.0)) for m in models), np.zeros(0)
-    held, few = held_out(parts, folds, _POINTS)
+    held, few = held_out(parts, folds, JUDGED)
     values = [
         finite(model.parts_of(rows.points, rows.features, key=key))
         for model, rows in zip(models, held, strict=True)
     ]
-    columns, count, blocks = few.judged(values), few.weights(_POINTS), few.blocks(_POINTS)
+    columns, count, blocks = few.judged(values), few.weights(JUDGED), few.blocks(JUDGED)
     stops, weights = models[0].stops, np.asarray([1.0, 0.0])
     if len(stops) > 1:
         weights = mixture_weights(columns, counts=count)

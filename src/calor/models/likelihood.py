@@ -23,6 +23,13 @@ EXACT_DIVERGENCE = 10
 LARGEST_STEPS = 4096
 
 
+def is_quick(manifold: AbstractManifold) -> bool:
+    """Whether likelihoods are: in few dimensions, with few images that a field is averaged over."""
+    point = jax.ShapeDtypeStruct(manifold.shape, float)
+    images = jax.eval_shape(manifold.lookalikes, point).shape[0]
+    return manifold.dim * images <= EXACT_DIVERGENCE
+
+
 def _method(inner, outer, error) -> dict[str, np.ndarray]:
     """The arrays of a method with at most seven stages."""
     matrix = np.zeros((7, 7))

@@ -23,7 +23,7 @@ from ..manifolds import AbstractManifold
 from ..store.stored import stored
 from ..training.dense import Dense, dense
 from ..training.fixed import Fixed
-from .likelihood import EXACT_DIVERGENCE
+from .likelihood import is_quick
 from .times import Scales
 
 # Waves by default, and the dimension up to which there are any.
@@ -69,9 +69,10 @@ class AbstractNetwork(ABC):
     def judges_by_likelihood(self, manifold: AbstractManifold) -> bool:
         """Whether the likelihood of held out points judges its training, or its loss there.
 
-        In many dimensions a likelihood is an estimate that takes long.
+        In many dimensions a likelihood is an estimate that takes long, and so it does where a field
+        is averaged over many images.
         """
-        return manifold.dim <= EXACT_DIVERGENCE
+        return is_quick(manifold)
 
 
 def times_kept(times: tuple[float | Scalar, float | Scalar]) -> Fixed:

@@ -18,9 +18,8 @@ _LEAST_STEPS = 100
 POINTS, _GOOD_STEPS = (1000, 500, 240), 1000
 # Steps beyond which nothing was seen to be gained.
 _MOST_STEPS = 3000
-# Validations of a training, and, in units of one that looks at as many points, what it takes to
-# find the weights of all stops by the whole flow.
-VALIDATIONS, _LAST = 8, 3.0
+# Validations of a training.
+VALIDATIONS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +70,15 @@ class Pace:
     """A validation of all members."""
     seen: int
     """The points that it looks at."""
+    last: float
+    """The weights of all stops, by the whole flow."""
+    points: int
+    """Of as many points."""
 
     def judging(self, points: int) -> float:
         """All judging of a trained part by so many points."""
-        # Validations see some of them, and fewer stops; the weights are found by all.
-        last = _LAST * self.look * points / self.seen
-        return VALIDATIONS * self.look * min(1.0, points / self.seen) + last
+        look = self.look * min(1.0, points / self.seen)
+        return VALIDATIONS * look + self.last * points / self.points
 
 
 def sized(

@@ -244,7 +244,9 @@ def _planned(
     seconds, begun = max(seconds - (time.monotonic() - began), 0.0), time.monotonic()
     first = _untrained(trained[0], trial._replace(plan=dataclasses.replace(plan, steps=1000)))
     members = len(first.models)
-    pace = Pace(first.seconds_of_a_step() / members, first.seconds_to_judge(), first.seen())
+    look, last = first.seconds_to_judge()
+    step, points = first.seconds_of_a_step() / members, len(trial.folds.weights())
+    pace = Pace(step, look, first.seen(), last, points)
     # Each kind compiles its own steps and likelihoods, about as long as the first one did.
     left = max(_SHARE * seconds - len(trained) * (time.monotonic() - begun), seconds / 4)
     found = sized(plan.parts, trained, pace, left, plan.points, members)
