@@ -88,6 +88,7 @@ def fit_flow(
     *,
     condition: Any = None,
     groups: Any = None,
+    weights: Any = None,
     key: Key,
     validation: float | Any = 0.1,
     network: AbstractNetwork | None = None,
@@ -111,5 +112,5 @@ def fit_flow(
     """
     choices = Choices(network, training, t_min, t1, time_power, centres, stops, centred)
     run = Run("fit_flow", progress=progress, resume=resume)
-    given = Given(data, condition, groups, validation)
+    given = Given(data, condition, groups, validation, weights)
     return fit_model(FLOW, kernel, given, choices, key=key, run=run)
