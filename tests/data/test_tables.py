@@ -1,5 +1,7 @@
 """Files of points: what columns mean, and the line and reason of every error."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -121,3 +123,13 @@ def test_a_kind_of_file_that_is_only_written_is_not_read(tmp_path):
     wanted = "must end in .csv, .npy, .npz or .xyz"
     with pytest.raises(tables.TableError, match=wanted):
         tables.read_points(tmp_path / "a.sdf", calor.molecules.molecule_space())
+
+
+def test_a_kind_of_file_that_is_only_read_is_not_written(tmp_path, monkeypatch):
+    rows = calor.Format(read=lambda path: np.loadtxt(path, ndmin=2))
+    form = dataclasses.replace(tables.form_of(SPHERE), formats={".txt": rows})
+    monkeypatch.setattr(tables, "form_of", lambda manifold: form)
+    found = tables.read_points(write(tmp_path, "0 0 1\n", "a.txt"), SPHERE)
+    np.testing.assert_allclose(found, [[0, 0, 1]])
+    with pytest.raises(tables.TableError, match=r"must end in \.csv, \.npy or \.npz"):
+        tables.write_points(tmp_path / "b.txt", found, SPHERE)

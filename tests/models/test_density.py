@@ -10,6 +10,7 @@ import pytest
 
 import calor
 from calor.data.prepare import Given, prepare
+from calor.models.bandwidths import adaptive_widths
 from calor.models.choice import Choice, mixed
 from calor.models.density import KernelDensity, fit_folds
 from calor.models.model import mixture_value, mixture_weights
@@ -17,6 +18,7 @@ from fits import points_of
 from quotients import sphere_grid
 
 SPHERE = calor.Sphere(2)
+RNG = np.random.default_rng(0)
 KERNEL = calor.heat_kernel(SPHERE)
 BOTH = [False, pytest.param(True, marks=pytest.mark.slow)]
 
@@ -333,3 +335,17 @@ def test_parts_that_were_lost_count_as_no_density():
     parts = np.log([[0.5, 0.1], [0.1, 0.5], [0.3, 0.3]])
     parts[0, 0] = np.nan
     assert mixture_weights(parts)[0] < 0.5
+
+
+def test_points_that_are_doubled_have_shared_bandwidths_too():
+    """Where every place is there twice but for a little noise, neighbours say nothing of it."""
+    places = np.repeat(np.linspace(0, 2 * np.pi, 41)[:-1], 20)
+    prepared = prepare(
+        calor.Torus(1),
+        Given((places + 1e-2 * RNG.normal(size=800))[:, None]),
+        key=jr.key(0),
+    ).whole
+    widths = adaptive_widths(calor.Torus(1), prepared, None, wrapped=True)
+    shared = widths.times[np.ptp(widths.times, axis=1) == 0, 0]
+    assert len(shared) == 8
+    assert shared.min() < 1e-2**2 / 2 < shared.max()
