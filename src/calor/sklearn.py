@@ -132,7 +132,7 @@ class DiffusionDensity(AbstractDensity):
                 scipy.
             y: not used.
         """
-        self.model_ = fit(
+        self.model_: Any = fit(
             self._heat(),
             X,
             parts="flow" if self.flow else "diffusion",
@@ -193,7 +193,7 @@ class Density(AbstractDensity):
             y: not used.
             sample_weight: how much each point counts.
         """
-        self.model_ = fit(
+        self.model_: Any = fit(
             self._heat(),
             X,
             parts=self.parts,

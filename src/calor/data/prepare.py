@@ -1,7 +1,7 @@
 """Data at the door: checked once, with the number of the row that is wrong, then trusted."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -137,7 +137,7 @@ def taken(array: Array, rows: Int[np.ndarray, " m"]) -> Array:
     return jnp.asarray(np.asarray(array)[rows])
 
 
-shuffled = quickly(jr.permutation)
+shuffled: Callable[..., Array] = quickly(jr.permutation)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -157,7 +157,8 @@ class Logarithms:
             for parts in (0, *(k for k in GAUSSIANS if k * _LEAST <= len(inside))):
                 value = np.mean(_gaussians(residuals, parts, seed).score_samples(off))
                 tried[regress, parts] = value
-        regress, self.parts = max(tried, key=lambda choice: tried[choice])
+        regress, parts = max(tried, key=lambda choice: tried[choice])
+        self.parts: int = parts
         points = np.concatenate([train.points, held.points])
         condition = train.condition
         if condition is not None and held.condition is not None:
