@@ -48,7 +48,7 @@ class Budget:
     draws: int
 
 
-FULL = Budget(None, 0.5, None, None, 45, 4000)
+FULL = Budget(None, 0.5, None, None, 32, 3000)
 QUICK = Budget(1500, 1.0, Plan(("density", "flow"), 1, 30), Network(32, 2, 32), 17, 300)
 
 
