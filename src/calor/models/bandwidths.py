@@ -95,7 +95,12 @@ def _shared_times(
     t_min: float | None,
     count: int,
 ) -> Float[np.ndarray, " k"]:
-    """Bandwidths that are the same at all points, from the distance of neighbours to the spread."""
+    """Bandwidths that are the same at all points, from the distance of neighbours to the spread.
+
+    Points that are repeated count once.
+    """
+    places, first = np.unique(places, axis=0, return_index=True)
+    nearest = nearest[first]
     if t_min is None:
         t_min = max(_SMALLEST, float(np.quantile(nearest, 0.1)) ** 2 / 8)
     return np.geomspace(t_min, max(square_spread(places) / 4, 2 * t_min), count)
