@@ -169,7 +169,7 @@ class Matrices:
 
     def units(self, x: Array) -> Float[Array, "n g b p"]:
         """None: the space is not compact."""
-        raise NotImplementedError
+        raise ValueError(f"positive definite matrices of size {x.shape[-1]} are no unit vectors.")
 
 
 def log_distortion(logs: Float[Array, "... n"]) -> Float[Array, "..."]:
