@@ -393,3 +393,16 @@ def test_draws_and_data_of_the_same_law_look_alike():
         assert abs(mean - 0.5) < max(4 * error, 0.04)
     mean, error = auc(model(1), None)
     assert mean > 0.55 + 2 * error
+
+
+@pytest.mark.parametrize(("manifold", "waves"), [(SPHERE, True), (calor.SPD(2), False)])
+def test_members_have_networks_that_suit_the_manifold(manifold, waves):
+    """Waves, but where a law in the chart is near."""
+    folds = prepare(manifold, Given(points_of(manifold, 60)), key=jr.key(0), parts=2)
+    plan, run = Plan(("diffusion",), 2, 8), weighed.Run("fit", progress=False)
+    kernel = calor.heat_kernel(manifold)
+    setting = weighed.Setting(kernel, folds, folds, Choices(), plan, jr.key(0), run)
+    for model in weighed._untrained("diffusion", setting).models:
+        chosen = model.about["network"]
+        assert (chosen["width"], chosen["depth"]) == (128, 3)
+        assert (model.field.network.frequencies.value.shape[1] > 0) == waves
