@@ -12,6 +12,7 @@ from scipy.stats import multivariate_normal
 from sklearn.covariance import oas
 
 import calor
+from calor.data import folds
 from calor.data import prepare as data
 from calor.experiments import rivals as _rivals
 from calor.models import guesses
@@ -268,18 +269,18 @@ def test_a_guess_is_as_wide_as_groups_differ(condition):
 def test_groups_are_not_split():
     names = np.array(["x", "y", "z", "u", "v"])[np.arange(50) % 5]
     numbers = np.unique(names, return_inverse=True)[1]
-    (held,) = data.split_groups(jr.key(0), numbers, 0.3)
+    (held,) = folds.split_groups(jr.key(0), numbers, 0.3)
     assert len(held) in (10, 20)
     assert not set(names[np.setdiff1d(np.arange(50), held)]) & set(names[held])
-    in_turn = data.split_groups(jr.key(0), numbers, 0.2, 9)
+    in_turn = folds.split_groups(jr.key(0), numbers, 0.2, 9)
     assert [len(set(names[rows])) for rows in in_turn] == [1] * 5
     assert sorted(np.concatenate(in_turn)) == list(range(50))
     sizes = np.repeat(np.arange(3), [90, 5, 5])
     for seed in range(8):  # a large group is not put aside for a small part
-        assert len(data.split_groups(jr.key(seed), sizes, 0.1)[0]) in (5, 10)
-        assert len(data.split_groups(jr.key(seed), sizes, 0.99)[0]) < 100
-    assert [len(held) for held in data.split(jr.key(0), 40, 0.1)] == [4]
-    in_turn = data.split(jr.key(0), 40, 0.3, 5)
+        assert len(folds.split_groups(jr.key(seed), sizes, 0.1)[0]) in (5, 10)
+        assert len(folds.split_groups(jr.key(seed), sizes, 0.99)[0]) < 100
+    assert [len(held) for held in folds.split(jr.key(0), 40, 0.1)] == [4]
+    in_turn = folds.split(jr.key(0), 40, 0.3, 5)
     assert [len(rows) for rows in in_turn] == [8] * 5
     assert sorted(np.concatenate(in_turn)) == list(range(40))
     points = np.arange(50.0)[:, None]
@@ -298,7 +299,7 @@ def test_groups_are_not_split():
 def put_aside(names, group):
     """For some seeds, whether a group is put aside."""
     numbers = np.unique(names, return_inverse=True)[1]
-    parts = [data.split_groups(jr.key(seed), numbers, 0.2)[0] for seed in range(20)]
+    parts = [folds.split_groups(jr.key(seed), numbers, 0.2)[0] for seed in range(20)]
     return [group in names[part] for part in parts]
 
 

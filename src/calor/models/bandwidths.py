@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 
-from ..data.prepare import Prepared
+from ..data.folds import Prepared
 from ..manifolds import AbstractManifold
 from .around import in_rows
 from .wrapped import coordinates, largest_variance, whitening

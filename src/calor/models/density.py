@@ -33,8 +33,9 @@ from ..core.checks import key_numbers, random_key
 from ..core.doors import door
 from ..core.types import Key, Points, Scalar
 from ..data.conditions import Condition
+from ..data.folds import Folds, Prepared
 from ..data.points import embedded
-from ..data.prepare import Folds, Given, Prepared, prepare
+from ..data.prepare import Given, prepare
 from ..heat.kernel import AbstractHeatKernel
 from ..manifolds import AbstractManifold
 from ..manifolds.means import frechet_mean

@@ -21,8 +21,9 @@ from .. import __version__
 from ..core.checks import key_numbers, random_key
 from ..core.doors import warn
 from ..core.types import Key, Scalar
+from ..data.folds import Folds, Prepared, taken
 from ..data.points import embedded
-from ..data.prepare import Folds, Given, Prepared, prepare, taken
+from ..data.prepare import Given, prepare
 from ..heat.kernel import AbstractHeatKernel, PoorKernelWarning
 from ..manifolds import AbstractManifold
 from ..training.loop import History, Judge, train_together

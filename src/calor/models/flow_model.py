@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int
 from ..core.doors import warn
 from ..core.types import Key, Point, Points, Scalar, Tangent
 from ..data.conditions import Condition
-from ..data.prepare import Folds, Prepared, taken
+from ..data.folds import Folds, Prepared, taken
 from ..manifolds import AbstractManifold
 from ..training.loop import History
 from . import likelihood

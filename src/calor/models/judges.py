@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..core.types import Key
-from ..data.prepare import Folds
+from ..data.folds import Folds
 from .fields import AbstractField
 from .flow_model import AbstractFlowModel, HeldOut
 from .model import finite, mixture_value

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float
 
 from ..core.doors import warn
 from ..core.types import Key, Point
+from ..data.folds import Folds, shuffled, taken
 from ..data.points import embedded
-from ..data.prepare import Folds, shuffled, taken
 from ..manifolds import AbstractManifold
 from . import chart_mixture
 from .model import AbstractModel, in_batches

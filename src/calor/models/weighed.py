@@ -29,9 +29,9 @@ from .. import __version__
 from ..core.checks import key_numbers, random_key
 from ..core.doors import warn
 from ..core.types import Key
-from ..data.prepare import Folds, Given, prepare
+from ..data.folds import Folds
+from ..data.prepare import Given, prepare
 from ..heat.kernel import AbstractHeatKernel
-from ..store import files
 from ..training.run import Run
 from ..training.settings import Training
 from . import chart_mixture, density
@@ -43,6 +43,7 @@ from .model import AbstractModel, mixture_value, mixture_weights
 from .plan import MEMBERS, POINTS, VALIDATIONS, Pace, Plan, sized
 from .specification import Choices, Kind
 from .stacked import Stacked, even
+from .unfinished import Unfinished
 from .verdict import draws_against_data, mean_and_error, simple_laws, warn_if_useless
 
 _FEWEST_POINTS = 10
@@ -310,49 +311,3 @@ def _weighed(found: dict[str, Fitted], setting: Setting, key: Key, began: float)
         "models": [part.about for part in model.models],
     }
     return dataclasses.replace(model, record=json.dumps(record))
-
-
-@dataclasses.dataclass(frozen=True)
-class Unfinished:
-    """Where an unfinished fit is kept: its plan in a file, the states of its parts beside it."""
-
-    path: str | Path | None
-    identity: dict[str, Any]
-
-    def beside(self, name: str) -> Path | None:
-        """The file of a part."""
-        return None if self.path is None else Path(f"{self.path}-{name}")
-
-    def plan(self) -> tuple[Plan | None, str | None]:
-        """The plan, and what tells its data from others, if there is one."""
-        if self.path is None or not Path(self.path).exists():
-            return None, None
-        note = files.load_note(self.path, self.identity)
-        return Plan.of(note["plan"]), note["data"]
-
-    def keep(self, plan: Plan, data: str, before: str | None) -> None:
-        """Keep the plan.
-
-        Args:
-            plan: for the data.
-            data: what tells them from others.
-            before: the same of what was begun, if anything was.
-        """
-        if before not in (None, data):
-            names = ", ".join(str(path) for path in self.files() if path.exists())
-            raise ValueError(
-                f"{self.path} is of a fit to other data; remove {names}, or choose another file."
-            )
-        if self.path is not None:
-            files.save_note(self.path, {"plan": plan.record(), "data": data}, self.identity)
-
-    def files(self) -> list[Path]:
-        """All files that there may be."""
-        if self.path is None:
-            return []
-        return [Path(self.path), *(Path(f"{self.path}-{name}") for name in PARTS)]
-
-    def remove(self) -> None:
-        """Remove all files, at the end."""
-        for path in self.files():
-            path.unlink(missing_ok=True)

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float
 
 from ...core.types import Key
 from ...data.conditions import Condition, followed
+from ...data.folds import Prepared
 from ...data.points import embedded
-from ...data.prepare import Prepared
 from ...manifolds import AbstractManifold
 from .base import AbstractChartLaw
 from .choose import Split, choose_by_label
