@@ -33,7 +33,6 @@ DOORS = {
 FOREIGN = {
     "__init__.py": {"__getattr__", "__dir__"},  # the names of a module
     "cli/_own.py": {"manifold_from", "_run", "_is_choice"},  # modules, and what is in them
-    "cli/_shared.py": {"as_dict"},  # rows of a certificate by their names
     "core/checks.py": {"field_values"},  # any frozen value
     "core/registry.py": {"Registry.all"},  # where a family is asked for what it registered
     "data/datasets.py": {"moabb"},  # a module

@@ -14,6 +14,7 @@ from calor.heat.early.certify import certify_law
 from calor.heat.early.geodesics import GeodesicLaw, last_of_law
 from calor.heat.early.laws import SchwingerDeWitt
 from calor.heat.equation import log_heat_residual
+from calor.heat.kernel import UnsolvedError
 from calor.solvers import choose as kernels
 from calor.solvers.solved import learned_kernel
 from descriptions import CASES, half_plane, hyperboloid
@@ -112,6 +113,10 @@ def network_kernel(manifold, certificate):
     )
 
 
+def fails(manifold, *, key):
+    raise UnsolvedError("no mesh")
+
+
 # Estimates of series and network from 0.1 to 2; the series is good if it is below 0.01.
 @pytest.mark.parametrize(
     ("of_series", "of_network", "switch"),
@@ -129,10 +134,12 @@ def test_auto_takes_the_best_at_every_time(
     certificates = {"series": promise(*of_series, t1=3.0), "network": promise(*of_network)}
     solved = dataclasses.replace(solved_sphere, t0=0.1, certificate=certificates["series"])
     network = network_kernel(manifold, certificates["network"])
+    monkeypatch.setattr(kernels, "solve_elements", fails)
     monkeypatch.setattr(kernels, "solve_spectral", lambda manifold, *, key: solved)
     monkeypatch.setattr(kernels, "solve", lambda manifold, *, key: network)
     monkeypatch.setattr(kernels, "_law_for_longer", lambda network: network)
-    found = calor.heat_kernel(manifold, key=jr.key(0), cache=tmp_path)
+    with pytest.warns(UserWarning, match="another way is tried, since 'elements' failed: no mesh"):
+        found = calor.heat_kernel(manifold, key=jr.key(0), cache=tmp_path)
     again = calor.heat_kernel(manifold, key=jr.key(0), cache=tmp_path)  # from the cache
     x0, x = jnp.array([0.0, 0.0, 1.0]), jnp.array([0.6, 0.0, 0.8])
     for t in (0.3, 1.5):

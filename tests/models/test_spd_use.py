@@ -232,7 +232,7 @@ def test_the_closed_form_is_good_for_the_times_in_use(manifold, bound, double):
     @jax.vmap
     def look(t, key):
         y = manifold.kernel_coordinates(law.draw(t, origin, key), origin)
-        slope, score = jax.grad(residual, 1)(t, y), jax.grad(phi, 1)(t, y)
+        slope, score = jax.grad(residual, 1)(t, y), jax.grad(law.phi, 1)(t, y)
         return residual(t, y), jnp.linalg.norm(slope), jnp.linalg.norm(score)
 
     last = law.latest()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import calor
+from calor.experiments.surface_oracles import Ellipsoid
 from calor.heat.chains import effective_size
 from calor.heat.early import geodesics
 from calor.heat.early.geodesics import shortest_radius
@@ -26,7 +27,6 @@ from equations import (
     torus,
     untrained,
 )
-from surfaces import Ellipsoid
 
 SPHERE = sphere()
 

@@ -9,6 +9,7 @@ import jax.random as jr
 import numpy as np
 
 import calor
+from calor.experiments.surface_oracles import Ellipsoid, TorusOfRevolution
 from calor.manifolds import calculus
 from equations import (
     AXES,
@@ -20,7 +21,6 @@ from equations import (
     sphere,
     torus,
 )
-from surfaces import Ellipsoid, TorusOfRevolution
 
 
 class Mapped:

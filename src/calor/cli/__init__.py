@@ -113,7 +113,6 @@ SEES = (
     "store",
     "training",
     "manifolds",
-    "heat",
     "solvers",
     "data",
     "models",

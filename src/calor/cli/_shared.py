@@ -10,10 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ..heat.certificate import Certificate
+from typing import Any
 
 DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -87,21 +84,6 @@ def report(options: argparse.Namespace, found: dict[str, Any], text: str) -> int
     """Print what was found, for people or as JSON; all is done then."""
     print(json.dumps(found, indent=2) if options.json else text)
     return DONE
-
-
-def as_dict(certificate: "Certificate") -> dict[str, Any]:
-    """What the certificate of a learned kernel says, as JSON."""
-    rows = ("times", "largest", "mean", "normalized", "log_mass", "radius")
-    return {
-        "manifold": str(certificate.manifold),
-        "initial_error": certificate.initial_error,
-        "t0": certificate.t0,
-        "points": certificate.points,
-        "law": certificate.law,
-        "poor": certificate.poor,
-        **{name: list(vars(certificate)[name]) for name in rows},
-        "bound": [certificate.bound(t) for t in certificate.times],
-    }
 
 
 def whole(text: str) -> int:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from . import _files, _own
-from ._shared import add_json, as_dict, input_errors, progress, report, whole
+from ._shared import add_json, input_errors, progress, report, whole
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def _check(options) -> int:
         certificate = validation.certify_again(kernel, jr.key(options.seed))
         show("comparing with the exact kernel, if there is one")
         errors = validation.against_exact(kernel, jr.key(options.seed))
-    found = {"file": str(options.file), **as_dict(certificate)}
+    found = {"file": str(options.file), **certificate.record()}
     found |= {"errors": errors} if errors else {}
     return report(options, found, f"{certificate}{_table(errors, validation.POINTS)}")
 

@@ -4,7 +4,7 @@ import argparse
 import json
 
 from . import _files, _own
-from ._shared import InputError, add_training, as_dict, input_errors, report
+from ._shared import InputError, add_training, input_errors, report
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def _solve(options) -> int:
             kernel = solver.solve(manifold, recipe, key=jr.key(options.seed), resume=partial)
         save(out, kernel)
     certificate = kernel.certificate  # pyright: ignore
-    found = {"file": str(options.out), **as_dict(certificate)}
+    found = {"file": str(options.out), **certificate.record()}
     return report(options, found, f"{certificate}\n\nSaved: {options.out}")
 
 

@@ -19,6 +19,7 @@ The law along shot geodesics is measured in the same way, as a solution that is 
 """
 
 import dataclasses
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import equinox as eqx
@@ -39,8 +40,73 @@ TIMES = 12
 POOR = 0.05
 
 
+class AbstractCertificate(eqx.Module):
+    """How accurate a kernel is at some times, by whatever it was measured."""
+
+    manifold: eqx.AbstractVar[AbstractManifold]
+    t0: eqx.AbstractVar[float]
+    """Where the solution begins."""
+    times: eqx.AbstractVar[tuple[float, ...]]
+    """When it was measured."""
+    points: eqx.AbstractVar[int]
+    """The number of points at each time."""
+    earlier: eqx.AbstractVar[Optional["AbstractCertificate"]]
+    """Of what speaks below t0, if that was measured too."""
+
+    @property
+    @abstractmethod
+    def law(self) -> str:
+        """From what law the points were drawn."""
+
+    @abstractmethod
+    def bound(self, t: float) -> float:
+        """The bound on |error of log p| at time t."""
+
+    @abstractmethod
+    def estimate(self, t: float) -> float:
+        """The typical error of log p at time t."""
+
+    @abstractmethod
+    def curves(self) -> dict[str, tuple[float, ...]]:
+        """What was measured, by name, at the times; for a picture."""
+
+    @abstractmethod
+    def record(self) -> dict[str, Any]:
+        """All of it, as JSON."""
+
+    @property
+    def poor(self) -> str | None:
+        """What is wrong with a kernel that should not be trusted, or nothing."""
+        error = self.estimate(float(self.times[-1]))
+        # The points of a cloud move like the factors of a product, whose errors add up.
+        allowed = POOR * self.manifold.parts()
+        if error <= allowed:
+            return None
+        return (
+            f"log p on {self.manifold} may be off by {error:.2g} (more than {allowed:g}) at "
+            f"t = {self.times[-1]:g}: it was trained too little; see its certificate"
+        )
+
+    def below(self) -> list[str]:
+        """What speaks below t0, in words."""
+        if self.earlier is None:
+            return []
+        t, law = self.earlier.times[-1], self.earlier
+        return [
+            "",
+            f"below t = {self.t0:g} a law for small times speaks: estimate "
+            f"{law.estimate(t / 2):.1e} at t = {t / 2:.3g}, {law.estimate(t):.1e} at t = {t:.3g}",
+        ]
+
+    def plot(self, axes: "Axes | None" = None) -> "Figure":
+        """Draw what was measured, estimate and bound against time; returns the figure."""
+        from ..plots import certificate
+
+        return certificate(self, axes)
+
+
 @stored("Certificate")
-class Certificate(eqx.Module):
+class Certificate(AbstractCertificate):
     """Initial error, residuals by time, and what follows from them."""
 
     manifold: AbstractManifold
@@ -59,11 +125,9 @@ class Certificate(eqx.Module):
     radius: tuple[float, ...] = eqx.field(static=True)
     """The distance from x0 that the points reach at each time."""
     points: int = eqx.field(static=True)
-    """The number of points at each time."""
     initial_mean: float | None = eqx.field(static=True, default=None)
     """The mean of |phi - log p| at t0, if it was measured."""
-    earlier: Optional["Certificate"] = None
-    """Of what speaks below t0, if that was measured too."""
+    earlier: AbstractCertificate | None = None
 
     @property
     def law(self) -> str:
@@ -92,7 +156,7 @@ class Certificate(eqx.Module):
         first = self.initial_error if self.initial_mean is None else self.initial_mean
         return self._accumulated(t, first, self.mean)
 
-    def after(self, t: float, earlier: "Certificate") -> "Certificate":
+    def after(self, t: float, earlier: AbstractCertificate) -> "Certificate":
         """The same solution from a later time on; below it, what another certificate says."""
         t = float(t)
         first = {"initial_error": self.bound(t), "initial_mean": self.estimate(t)}
@@ -123,18 +187,23 @@ class Certificate(eqx.Module):
         values = np.interp(grid, self.times, residuals)
         return first + float(np.trapezoid(values, grid))
 
-    @property
-    def poor(self) -> str | None:
-        """What is wrong with a kernel that should not be trusted, or nothing."""
-        error = self.estimate(float(self.times[-1]))
-        # The points of a cloud move like the factors of a product, whose errors add up.
-        allowed = POOR * self.manifold.parts()
-        if error <= allowed:
-            return None
-        return (
-            f"log p on {self.manifold} may be off by {error:.2g} (more than {allowed:g}) at "
-            f"t = {self.times[-1]:g}: it was trained too little; see its certificate"
-        )
+    def curves(self) -> dict[str, tuple[float, ...]]:
+        """Residuals."""
+        return {"largest residual": self.largest, "mean residual": self.mean}
+
+    def record(self) -> dict[str, Any]:
+        """All of it, as JSON."""
+        rows = ("times", "largest", "mean", "normalized", "log_mass", "radius")
+        return {
+            "manifold": str(self.manifold),
+            "initial_error": self.initial_error,
+            "t0": self.t0,
+            "points": self.points,
+            "law": self.law,
+            "poor": self.poor,
+            **{name: list(getattr(self, name)) for name in rows},
+            "bound": [self.bound(t) for t in self.times],
+        }
 
     def __str__(self) -> str:
         lines = [
@@ -151,23 +220,10 @@ class Certificate(eqx.Module):
                 f"{self.normalized[i]:10.1e} {np.expm1(self.log_mass[i]):9.1e} "
                 f"{self.estimate(t):9.1e} {self.bound(t):9.1e}"
             )
-        if self.earlier is not None:
-            t, law = self.earlier.times[-1], self.earlier
-            lines += [
-                "",
-                f"below t = {self.t0:g} a law for small times speaks: estimate "
-                f"{law.estimate(t / 2):.1e} at t = {t / 2:.3g}, {law.estimate(t):.1e} at "
-                f"t = {t:.3g}",
-            ]
+        lines += self.below()
         if self.poor:
             lines += ["", f"Poor: {self.poor}."]
         return "\n".join(lines)
-
-    def plot(self, axes: "Axes | None" = None) -> "Figure":
-        """Draw residual, estimate and bound against time; returns the matplotlib figure."""
-        from ..plots import certificate
-
-        return certificate(self, axes)
 
 
 class Column(NamedTuple):

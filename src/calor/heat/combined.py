@@ -12,7 +12,7 @@ from ..core.registry import Registry
 from ..core.types import Key, Point, Scalar, Tangent
 from ..manifolds import AbstractManifold, AbstractQuotient, Product
 from ..store.stored import stored
-from .certificate import Certificate
+from .certificate import AbstractCertificate
 from .kernel import AbstractHeatKernel, AbstractSolvedKernel
 
 Make = Callable[[AbstractManifold, Key | None], AbstractHeatKernel]
@@ -121,7 +121,7 @@ class QuotientKernel(AbstractHeatKernel):
         return self.cover.solved()
 
     @property
-    def certificate(self) -> Certificate:
+    def certificate(self) -> AbstractCertificate:
         """The one of the cover, if its kernel was solved for."""
         solved = self.solved()
         if solved is None:

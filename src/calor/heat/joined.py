@@ -36,6 +36,11 @@ class AbstractJoinedKernel(AbstractSolvedKernel):
     def late_draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         """A draw from t0 on."""
 
+    def late_draw_with_score(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Tangent]:
+        """The same with the score there, for kernels that know it without looking again."""
+        x = self.late_draw(t, x0, key)
+        return x, self.late_both(t, x, x0)[1]
+
     @abstractmethod
     def warn(self) -> None:
         """Called before the kernel is used; it may say that it should not be."""
@@ -57,14 +62,10 @@ class AbstractJoinedKernel(AbstractSolvedKernel):
             x = self.draw(t, x0, key)
             return x, self.score_at(t, x, x0)
         self.warn()
-
-        def late(t, x0, key):
-            x = self.late_draw(t, x0, key)
-            return x, self.late_both(t, x, x0)[1]
-
         # The law knows the scores of its own draws without much work.  In training every point has
         # its own time: `cond` would do both too, and copy what was learned for each point.
-        return self._selected(t, self.law.draw_with_score, late, x0, key)
+        early, late = self.law.draw_with_score, self.late_draw_with_score
+        return self._selected(t, early, late, x0, key)
 
     def joined(self, t: Scalar, early: Callable[..., T], late: Callable[..., T], *rest: Point) -> T:
         """A function of the time, and of more, below t0 and another from t0 on."""

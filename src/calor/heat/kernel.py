@@ -25,12 +25,16 @@ from jaxtyping import Array, Float
 from ..core.checks import positive_time, random_key
 from ..core.types import Key, Point, Scalar, Tangent
 from ..manifolds import AbstractManifold
-from .certificate import Certificate
+from .certificate import AbstractCertificate, Certificate
 from .chains import metropolis_walk
 
 
 class PoorKernelWarning(UserWarning):
     """A kernel is used where it is not known to be accurate."""
+
+
+class UnsolvedError(ValueError):
+    """A way to a kernel does not lead there on some manifold; another one may."""
 
 
 class AbstractHeatKernel(eqx.Module):
@@ -164,10 +168,10 @@ class AbstractHeatKernel(eqx.Module):
 class AbstractSolvedKernel(AbstractHeatKernel):
     """A kernel that was solved for, and says how accurate it is."""
 
-    certificate: eqx.AbstractVar[Certificate]
+    certificate: eqx.AbstractVar[AbstractCertificate]
 
     @abstractmethod
-    def certified_again(self, *, points: int, key: Key) -> Certificate:
+    def certified_again(self, *, points: int, key: Key) -> AbstractCertificate:
         """The certificate at new points, so many at each time."""
 
     def solved(self) -> "AbstractSolvedKernel":

@@ -49,6 +49,8 @@ class Submanifold(AbstractLevelSet):
     symmetries: Callable[..., Any] | None = eqx.field(static=True)
     closed: bool = eqx.field(static=True)
     """Whether it is taken to be compact."""
+    component: tuple[float, ...] | None = eqx.field(static=True)
+    """A point of the component that is meant, if one was given."""
     dim: int = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True)
     # What the constructor measured.  Static numbers and not arrays: a manifold has no parameters
@@ -106,8 +108,10 @@ class Submanifold(AbstractLevelSet):
             self._slopes = (1.0,) * count
         if constraint is not None or around is not None:
             self._slopes, self.anchors, self.width, self.walk_steps = survey(self, around)
+        self.component = None
         if component is not None:
-            self.anchors = (tuple(map(float, self.check_point(component, "component"))),)
+            self.component = tuple(map(float, self.check_point(component, "component")))
+            self.anchors = (self.component,)
             keys = jr.split(jr.key(0), ANCHORS)
             with jax.ensure_compile_time_eval():
                 walked = np.asarray(jax.vmap(self.draw_point)(keys))
@@ -214,6 +218,8 @@ class Submanifold(AbstractLevelSet):
             if function is not None:
                 found = np.asarray(jax.vmap(function)(jnp.asarray(places)), np.float64)
                 values[name] = [v if np.isfinite(v) else None for v in found.ravel().tolist()]
+        if self.component is not None:
+            values["component"] = list(self.component)
         return {"shape": list(self.shape), "dim": self.dim, **values}
 
     def check_point(self, x: Point, name: str = "x") -> Point:

@@ -9,9 +9,11 @@ from matplotlib.figure import Figure
 
 from ._style import AXIS_COLORS, open_frame, panels, set_title
 
+_STYLES = (":", "--", "-.")
+
 
 def certificate(measured: Any, axes: Axes | None = None) -> Figure:
-    """Residual, estimated error and bound of a learned kernel against time.
+    """What was measured of a solved kernel, its estimated error and bound against time.
 
     Args:
         measured: a `Certificate`.
@@ -23,8 +25,8 @@ def certificate(measured: Any, axes: Axes | None = None) -> Figure:
     figure, [axes] = panels(axes, 1, (5.2, 3.4))
     times = np.asarray(measured.times)
     blue, orange, green = AXIS_COLORS
-    axes.loglog(times, measured.largest, ":", color=green, label="largest residual")
-    axes.loglog(times, measured.mean, "--", color=green, label="mean residual")
+    for style, (name, values) in zip(_STYLES, measured.curves().items(), strict=False):
+        axes.loglog(times, values, style, color=green, label=name)
     bounds = [measured.bound(t) for t in times]
     axes.loglog(times, bounds, color=orange, label="bound on |error of log p|")
     estimates = [measured.estimate(t) for t in times]

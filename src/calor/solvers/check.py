@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..core.types import Key
-from ..heat.certificate import Certificate
+from ..heat.certificate import AbstractCertificate
 from ..heat.kernel import AbstractHeatKernel
 from ..heat.methods import methods
 from .choose import heat_kernel
@@ -25,7 +25,7 @@ POINTS = 2000
 TIMES = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 4.0)
 
 
-def certify_again(kernel: AbstractHeatKernel, key: Key, points: int = 512) -> Certificate:
+def certify_again(kernel: AbstractHeatKernel, key: Key, points: int = 512) -> AbstractCertificate:
     """The certificate of a learned kernel at new points, in float64."""
     with jax.enable_x64(True):
         return _solved(kernel).certified_again(points=points, key=key)

@@ -5,16 +5,18 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import jax.random as jr
 import numpy as np
 
 from ..core import folders
 from ..core.checks import random_key
+from ..core.doors import warn
 from ..core.types import Key
 from ..heat import exact as exact  # imported for what it registers
 from ..heat.certificate import Certificate
 from ..heat.clouds.kernel import CloudKernel
 from ..heat.early.geodesics import last_of_law, shortest_length
-from ..heat.kernel import AbstractHeatKernel
+from ..heat.kernel import AbstractHeatKernel, UnsolvedError
 from ..heat.methods import method, methods, with_key
 from ..manifolds import (
     AbstractManifold,
@@ -26,6 +28,7 @@ from ..manifolds import (
 from ..manifolds.names import name_of
 from ..store.stored import load
 from . import cache
+from .elements.solve import check_compact, solve_elements
 from .forms.clouds import CloudSolution
 from .solve import solve
 from .solved import LearnedKernel, learned_kernel
@@ -51,13 +54,14 @@ def heat_kernel(
     Args:
         manifold: any manifold of calor.
         method: `"exact"`, `"pinn"` (solved by a network: the kernel that ships with calor, or, with
-            a key, one solved now), `"spectral"` (a `Submanifold` of up to three dimensions, solved
+            a key, one solved now), `"elements"` (a closed surface in R^3 given by its equation,
+            solved now), `"spectral"` (a compact `Submanifold` of up to three dimensions, solved
             now), `"short-time"` (the most accurate short-time law), or `"auto"`: exact if there is
-            such a kernel, else solved now if there is a key, else shipped, else short-time.  On a
-            `Submanifold` the series, and if its certificate is not good, a network too: at every
-            time what is best by certificate speaks, law, network or series.  On a `PointCloud` also
-            `"bethe"`, `"sinkhorn"` and `"labelled"`: how permutations are summed, see
-            `calor.matchings`.
+            such a kernel, else solved now if there is a key, else shipped, else short-time.  A
+            `Submanifold` is always solved now: by elements, or else by a series, and if the
+            certificate of that is not good, by a network too: at every time what is best by
+            certificate speaks, law, network or series.  On a `PointCloud` also `"bethe"`,
+            `"sinkhorn"` and `"labelled"`: how permutations are summed, see `calor.matchings`.
         key: a random key; it asks for solving now, which takes minutes.
         cache: a folder for solved kernels of a `Submanifold`, so that the second call is instant;
             by default the one that CALOR_CACHE names, or `~/.cache/calor`.
@@ -130,44 +134,66 @@ def _solved_cloud(manifold: PointCloud, *, key: Key | None, cache: Place) -> Abs
     return learned_kernel(manifold, CloudKernel(manifold), solution, interval, *parts)
 
 
-# A user's own manifolds.
+# A user's own manifolds, in the order in which ways to their kernels are tried.
+
+
+def _is_surface(manifold):
+    return manifold.is_compact() and manifold.dim == 2 and manifold.shape == (3,)
+
+
+@method(Submanifold, "elements", rank=1, when=_is_surface)
+def _elements(manifold: Submanifold, *, key: Key | None, cache: Place) -> Any:
+    return _kept(manifold, cache, "elements", solve_elements, key)
 
 
 @method(
     Submanifold,
     "spectral",
     rank=1,
-    ready=with_key,
     when=lambda manifold: manifold.is_compact() and manifold.dim <= LARGEST_DIMENSION,
 )
 def _series(manifold: Submanifold, *, key: Key | None, cache: Place) -> Any:
     return _kept(manifold, cache, "spectral", solve_spectral, key)
 
 
-@method(Submanifold, "pinn", rank=2, ready=with_key, when=lambda manifold: bool(manifold.anchors))
+@method(Submanifold, "pinn", rank=2, when=lambda manifold: bool(manifold.anchors))
 def _network(manifold: Submanifold, *, key: Key | None, cache: Place) -> Any:
     return _kept(manifold, cache, "pinn", solve, key)
 
 
-@method(Submanifold, "auto", ready=with_key)
+@method(Submanifold, "auto")
 def _best(manifold: Submanifold, *, key: Key | None, cache: Place) -> AbstractHeatKernel:
-    """The best by certificate, at every time: of the law along geodesics, a network, a series."""
+    """The best by certificate: elements, a series, a network, or at each time one of them."""
     best = lambda manifold, *, key: _best_solved(manifold, key, cache)
     return _kept(manifold, cache, "auto", best, key)
 
 
 def _best_solved(manifold, key, cache):
     known = methods(manifold)
-    series: Any = known["spectral"].build(key, cache) if "spectral" in known else None
-    if series is not None and series.certificate.estimate(series.certificate.times[-1]) < _GOOD:
-        return series
     if "pinn" not in known:
         raise ValueError(
             f"heat_kernel: {manifold} is an open set, which is not compact: say where its kernel "
             "is needed, as in Submanifold(None, n, metric, around=points), or ask for "
             "'short-time', which is good for small t."
         )
-    solved: Any = known["pinn"].build(key, cache)
+    if manifold.is_compact():
+        check_compact(manifold)
+    series: Any = None
+    for name in ("elements", "spectral"):
+        if name not in known:
+            continue
+        try:
+            series = known[name].build(key, cache)
+        except UnsolvedError as error:
+            warn(f"heat_kernel: another way is tried, since {name!r} failed: {error}")
+            continue
+        if series.certificate.estimate(series.certificate.times[-1]) < _GOOD:
+            return series
+    return _with_network(known["pinn"].build(key, cache), series)
+
+
+def _with_network(solved: Any, series: Any) -> AbstractHeatKernel:
+    """A network, and at the times at which a series is better by certificate that one."""
     network = _law_for_longer(solved)
     if series is None:
         return network
@@ -212,17 +238,13 @@ def _better_from(late: Certificate, early: Certificate, start: float, end: float
 
 def _kept(manifold, place, method, solver, key):
     """The kernel that was solved before, or one solved now."""
-    if key is None:
-        raise ValueError(
-            f"heat_kernel: {manifold} is solved now, from random points; give a key, as in "
-            "heat_kernel(manifold, key=jax.random.key(0))."
-        )
-    key = random_key(key, "heat_kernel")
+    key = None if key is None else random_key(key, "heat_kernel")
     name = cache.fingerprint(manifold, key, {"method": method})
     path = folders.folder(place) / f"{name}.calor"
     found = cache.find(path, manifold)
     if found is None:
-        found = solver(manifold, key=key)
+        # Without a key what is random follows from the equations: the same ones, the same kernel.
+        found = solver(manifold, key=jr.key(int(name[:7], 16)) if key is None else key)
         try:
             cache.store(path, found)
         except (OSError, ValueError) as error:

@@ -37,6 +37,7 @@ from ...core.checks import positive_integer, random_key
 from ...core.types import Key
 from ...heat.certificate import TIMES
 from ...heat.early.geodesics import GeodesicLaw, last_of_law, shortest_length
+from ...heat.kernel import UnsolvedError
 from ...manifolds import Submanifold
 from .polynomials import derivatives, orthonormal_polynomials
 from .series import SpectralKernel
@@ -109,7 +110,7 @@ def _solve(manifold, key, most, degree, shown):
     functions = orthonormal_polynomials(np.asarray(points), start, degree, most)
     exact = len(functions.blocks)
     if exact < 3:
-        raise ValueError(
+        raise UnsolvedError(
             f"solve_spectral: {most} functions on {manifold} reach degree {exact} only; allow more."
         )
     say("weights")
@@ -190,7 +191,7 @@ def _eigenfunctions(manifold, functions, points, weights):
     try:
         eigenvalues, coefficients = scipy.linalg.eigh(stiffness, mass)
     except np.linalg.LinAlgError as error:
-        raise ValueError(
+        raise UnsolvedError(
             f"solve_spectral: the weights of the random points on {manifold} do not give a "
             "positive measure; it may not be compact, or too rough for so few `functions`."
         ) from error

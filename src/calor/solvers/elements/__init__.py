@@ -1,0 +1,1 @@
+"""Heat kernels of surfaces by curved finite elements: open `solve` first."""
