@@ -81,8 +81,10 @@ class Fitted(NamedTuple):
     """The log-density of what was put aside, by what has not seen it."""
 
 
-def _density(setting: Setting) -> Fitted:
-    """A kernel density."""
+def _density(setting: Setting) -> Fitted | None:
+    """A kernel density, unless every pair of points is a boundary value problem."""
+    if setting.kernel.is_costly():
+        return None
     how: dict[str, Any] = {"key": setting.key, "t_min": setting.choices.t_min}
     return Fitted(*density.fit_folds(setting.kernel, setting.plain, **how))
 
