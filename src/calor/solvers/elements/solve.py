@@ -32,7 +32,7 @@ from .functions import Elements, elements_of
 from .kernel import ElementKernel
 from .level import Level, level_of
 from .remesh import remesh
-from .search import box_of, first_mesh
+from .search import box_of, first_mesh, normals_of
 from .space import Space, build
 from .topology import MeshError
 
@@ -121,34 +121,33 @@ def _solve(manifold, seed, functions, shown):
     level = level_of(manifold)
     points = np.asarray(manifold.anchors, float)
     coarse = first_mesh(level, level.project(points, 20))
-    area = _flat_area(*coarse)
+    area = _first_area(level, *coarse)
     size = _EDGE * np.sqrt(_COMPLETE * area / (4 * np.pi * functions))
-    factor, best = 1.0, None
-    for _ in range(_ATTEMPTS):
+    best, problem = None, None
+    for attempt in range(_ATTEMPTS):
+        finer = _FINER**attempt
         say("mesh")
         try:
-            found = _solutions(level, coarse, size * factor, factor, functions, seed, say)
-        except MeshError:
-            if factor < _FINER**2:
-                raise
-            factor *= _FINER
+            found = _solutions(level, coarse, size * finer, finer, functions, seed, say)
+        except MeshError as error:
+            problem = error
             continue
         say("certificate")
         best = _certified(manifold, *found, seed)
         nodes = found[0].space.size
         if best.certificate.largest[1][0] < _GOOD or nodes > _FINER**2 * _MOST_NODES:
             break
-        factor *= _FINER
         shown.total += 4
     if best is None:
-        raise MeshError(f"{manifold} could not be meshed finely enough")
+        raise MeshError(f"no mesh of {manifold} was fine enough: {problem}") from problem
     say("law for small times")
     return _joined(best, jr.key(seed))
 
 
-def _flat_area(points, faces):
-    a, b = (points[faces[:, k]] - points[faces[:, 0]] for k in (1, 2))
-    return float(np.linalg.norm(np.cross(a, b), axis=1).sum() / 2)
+def _first_area(level, points, faces):
+    """About the area, in the metric."""
+    flat = np.linalg.norm(normals_of(points, faces), axis=1) / 2
+    return float(np.sum(flat * level.stretch(points[faces[:, 0]]) ** 2))
 
 
 def _solutions(
