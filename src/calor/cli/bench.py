@@ -12,7 +12,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
         "Measure log p and score of every exact heat kernel against reference formulas in float64, "
         "the cut locus included, and print the largest errors. Takes a quarter of a minute. "
         "With 'surfaces', solve for the kernels of surfaces that are given by an equation, and "
-        "compare them with truth or with a finer solution. Takes about a quarter of an hour."
+        "compare them with truth or with a finer solution. Takes ten minutes."
     )
     parser.epilog = "Example: calor bench surfaces --only sphere"
     parser.add_argument("what", nargs="?", choices=("kernels", "surfaces"), default="kernels")

@@ -206,7 +206,7 @@ def _measured(name: str, case: Case) -> Row:
 
 def _finer(manifold: Submanifold) -> Truth:
     kernel = solve_elements(manifold, functions=_FINER)
-    run = jax.jit(jax.vmap(kernel.both_at, (None, 0, 0)))
+    run = jax.jit(jax.vmap(kernel.late_both, (None, 0, 0)))
 
     def both(t, x, x0):
         points = (jnp.asarray(a, jnp.float32) for a in (x, x0))
@@ -223,8 +223,7 @@ def compare(kernel: Any, t: float, truth: Truth, count: int = _DRAWS) -> tuple[f
     sources = jax.vmap(kernel.late_draw, (None, None, 0))
     far = jnp.exp(kernel.log_volume)  # late enough to be nearly uniform
     x0 = jax.jit(sources)(far, kernel.elements.points[0], keys[0])
-    x = jax.jit(jax.vmap(kernel.draw, (None, 0, 0)))(time_, x0, keys[1])
-    value, score = jax.jit(jax.vmap(kernel.both_at, (None, 0, 0)))(time_, x, x0)
+    x, value, score = jax.jit(jax.vmap(kernel.known_draw, (None, 0, 0)))(time_, x0, keys[1])
     true, slope = truth(t, np.asarray(x, float), np.asarray(x0, float))
     off, size = np.linalg.norm(score - slope, axis=1), np.linalg.norm(slope, axis=1)
     gaps = np.abs(np.asarray(value) - true)

@@ -67,6 +67,15 @@ class AbstractJoinedKernel(AbstractSolvedKernel):
         early, late = self.law.draw_with_score, self.late_draw_with_score
         return self._selected(t, early, late, x0, key)
 
+    def known_draw(self, t: Scalar, x0: Point, key: Key) -> tuple[Point, Scalar, Tangent]:
+        self.warn()
+
+        def late(t, x0, key):
+            x = self.late_draw(t, x0, key)
+            return x, *self.late_both(t, x, x0)
+
+        return self.joined(t, self.law.known_draw, late, x0, key)
+
     def joined(self, t: Scalar, early: Callable[..., T], late: Callable[..., T], *rest: Point) -> T:
         """A function of the time, and of more, below t0 and another from t0 on."""
         if self.t0 > 0 and self.law.is_costly():
