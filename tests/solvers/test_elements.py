@@ -2,6 +2,7 @@
 
 import warnings
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -125,6 +126,33 @@ def test_what_is_not_compact_or_not_connected_is_said_within_seconds():
         solve_elements(calor.Submanifold(lambda x: x @ x - 1, 4))
 
 
+def test_other_parts_do_not_disturb():
+    """A plane that nearly touches a sphere, a lattice of balls, a neck that grids cut."""
+    north = jnp.array([0.0, 0.0, 1.0])
+    touched = surface(lambda x: (x @ x - 1) * (x[0] - 1.05), component=north)
+    lattice = surface(lambda x: jnp.sum(jnp.cos(x)) - 1.2, component=north * jnp.arccos(-0.8))
+    neck = surface(lambda x: (x @ x + 1) ** 2 - 4 * x[0] ** 2 - 1.005)
+    for manifold, area in ((touched, 4 * np.pi), (lattice, None), (neck, None)):
+        with jax.enable_x64(True):
+            level = level_of(manifold)
+            points, faces = first_mesh(
+                level, level.project(np.asarray(manifold.anchors, float), 20)
+            )
+        assert euler_number(faces) == 2
+        if area:
+            corners = points[faces]
+            flat = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+            assert abs(np.linalg.norm(flat, axis=1).sum() / 2 / area - 1) < 0.02
+
+
+def test_points_are_found_on_their_triangles(sphere):
+    keys = jr.split(jr.key(0), 5000)
+    x = jax.jit(jax.vmap(calor.Sphere(2).random_point))(keys)
+    place = jax.jit(jax.vmap(lambda x: sphere.elements.find(x)))(x)
+    back = jax.jit(jax.vmap(lambda p: sphere.elements.point(p.face, p.u)))(place)
+    np.testing.assert_allclose(back, x, atol=5e-6)
+
+
 def test_the_box_holds_the_surface(double):
     manifold = ellipsoid(0.5, 1, 3)
     low, high = box_of(level_of(manifold), np.asarray(manifold.anchors, float))
@@ -174,7 +202,7 @@ def test_its_draws_have_the_moments_of_brownian_motion(sphere):
 
 def test_draws_come_with_their_score_and_a_file_holds_it_all(sphere, tmp_path):
     t, x0 = jnp.asarray(2 * sphere.t0), jnp.array([0.6, 0.0, 0.8])
-    x, score = jax.jit(sphere.draw_with_score)(t, x0, jr.key(0))
+    x, score = eqx.filter_jit(sphere.draw_with_score)(t, x0, jr.key(0))
     np.testing.assert_allclose(score, sphere.score(t, x, x0), rtol=2e-3, atol=2e-3)
     assert abs(float(x @ score)) < 1e-4  # tangent
     calor.save(tmp_path / "sphere.calor", sphere)

@@ -67,6 +67,10 @@ class AbstractCertificate(eqx.Module):
         """The typical error of log p at time t."""
 
     @abstractmethod
+    def typical(self) -> float:
+        """The largest of the typical errors of log p at all times from t0 on."""
+
+    @abstractmethod
     def curves(self) -> dict[str, tuple[float, ...]]:
         """What was measured, by name, at the times; for a picture."""
 
@@ -77,14 +81,14 @@ class AbstractCertificate(eqx.Module):
     @property
     def poor(self) -> str | None:
         """What is wrong with a kernel that should not be trusted, or nothing."""
-        error = self.estimate(float(self.times[-1]))
+        error = self.typical()
         # The points of a cloud move like the factors of a product, whose errors add up.
         allowed = POOR * self.manifold.parts()
         if error <= allowed:
             return None
         return (
-            f"log p on {self.manifold} may be off by {error:.2g} (more than {allowed:g}) at "
-            f"t = {self.times[-1]:g}: it was trained too little; see its certificate"
+            f"log p on {self.manifold} may be off by {error:.2g} (more than {allowed:g}): it was "
+            "trained too little, or solved too coarsely; see its certificate"
         )
 
     def below(self) -> list[str]:
@@ -186,6 +190,10 @@ class Certificate(AbstractCertificate):
         grid = np.unique(np.clip([self.t0, *self.times, t], self.t0, max(t, self.t0)))
         values = np.interp(grid, self.times, residuals)
         return first + float(np.trapezoid(values, grid))
+
+    def typical(self) -> float:
+        """The last one: errors add up."""
+        return self.estimate(float(self.times[-1]))
 
     def curves(self) -> dict[str, tuple[float, ...]]:
         """Residuals."""

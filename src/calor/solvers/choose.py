@@ -35,7 +35,7 @@ from .solved import LearnedKernel, learned_kernel
 from .spectral.galerkin import LARGEST_DIMENSION, solve_spectral
 
 # A typical error of log p with which `auto` is content.
-_GOOD = 0.01
+_GOOD = 0.02
 _SHIPPED = Path(__file__).with_name("shipped")
 
 Place = str | Path | None
@@ -150,13 +150,14 @@ def _elements(manifold: Submanifold, *, key: Key | None, cache: Place) -> Any:
     Submanifold,
     "spectral",
     rank=1,
+    ready=with_key,
     when=lambda manifold: manifold.is_compact() and manifold.dim <= LARGEST_DIMENSION,
 )
 def _series(manifold: Submanifold, *, key: Key | None, cache: Place) -> Any:
     return _kept(manifold, cache, "spectral", solve_spectral, key)
 
 
-@method(Submanifold, "pinn", rank=2, when=lambda manifold: bool(manifold.anchors))
+@method(Submanifold, "pinn", rank=2, ready=with_key, when=lambda manifold: bool(manifold.anchors))
 def _network(manifold: Submanifold, *, key: Key | None, cache: Place) -> Any:
     return _kept(manifold, cache, "pinn", solve, key)
 
@@ -183,11 +184,13 @@ def _best_solved(manifold, key, cache):
         if name not in known:
             continue
         try:
-            series = known[name].build(key, cache)
+            found: Any = known[name].build(key, cache)
         except UnsolvedError as error:
             warn(f"heat_kernel: another way is tried, since {name!r} failed: {error}")
             continue
-        if series.certificate.estimate(series.certificate.times[-1]) < _GOOD:
+        if series is None or found.certificate.typical() < series.certificate.typical():
+            series = found
+        if series.certificate.typical() < _GOOD:
             return series
     return _with_network(known["pinn"].build(key, cache), series)
 

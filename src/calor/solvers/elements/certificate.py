@@ -72,6 +72,10 @@ class MeasuredLaw(AbstractCertificate):
             return values[0] * (t / self.times[0]) ** 2
         return float(np.exp(np.interp(np.log(t), np.log(self.times), np.log(values))))
 
+    def typical(self) -> float:
+        """The largest mean."""
+        return max(self.mean)
+
     def curves(self) -> dict[str, tuple[float, ...]]:
         """Errors at draws."""
         return {"largest error at draws": self.largest, "mean error at draws": self.mean}
@@ -162,6 +166,10 @@ class ElementCertificate(AbstractCertificate):
         largest = tuple(map(at, self.largest))
         rows = {"largest": largest, "mean": at(self.mean), "score": at(self.score)}
         return dataclasses.replace(self, t0=times[0], times=times, earlier=earlier, **rows)
+
+    def typical(self) -> float:
+        """The largest mean."""
+        return max(self.mean)
 
     def curves(self) -> dict[str, tuple[float, ...]]:
         """Errors where p is above each level."""

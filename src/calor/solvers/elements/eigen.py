@@ -47,7 +47,7 @@ def lowest(
         diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},
     )
-    blocks = min(-(-(int(_MORE * count) + 4 * _BLOCK) // _BLOCK), size // _BLOCK - 1)
+    blocks = min(-(-(int(_MORE * count) + 6 * _BLOCK) // _BLOCK), size // _BLOCK - 1)
     most = blocks * _BLOCK
     basis = np.empty((size, most + _BLOCK), order="F")
     images = np.empty((size, most + _BLOCK), order="F")

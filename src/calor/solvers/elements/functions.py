@@ -22,11 +22,13 @@ from .geometry import Corners, lift, locate
 from .space import Space, lifted
 
 # The order of the nodes by which triangles are found, and how many triangles are tried.
-_MARKS, _TRIED = 3, 6
+_MARKS, _TRIED = 3, 12
 # The order of the nodes that are all over a triangle.
 _FINE = 10
 # How far u may miss, and by how much of the triangle's size heights may differ.
 _MISSED, _SHEET = 1e-3, 0.05
+# What a triangle that a point is not on is ranked down by.
+_WRONG = 1e3
 
 
 class Place(NamedTuple):
@@ -78,11 +80,15 @@ class Elements(eqx.Module):
             off = jnp.max(jnp.abs(heights - basis @ self.heights[face]))
             # Far outside polynomials say nothing of the height.
             right = (missed < _MISSED) & (off < _SHEET * size) & (inside > -0.2)
-            return jnp.where(right, inside, -jnp.inf), u, basis
+            least = jnp.maximum(jnp.minimum(inside, 0.0), -_WRONG)
+            return jnp.where(right, inside, least - _WRONG), u
 
-        inside, u, basis = jax.vmap(look)(near)
+        inside, u = jax.vmap(look)(near)
         best = jnp.argmax(inside)
-        return Place(near[best], u[best], basis[best])
+        # Between two triangles rounding may put a point outside of both.
+        u = jnp.maximum(u[best], 0.0)
+        u = u / jnp.maximum(jnp.sum(u), 1.0)
+        return Place(near[best], u, self.basis(u))
 
     def point(self, face: Int[Array, ""], u: Float[Array, " 2"]) -> Point:
         """The point of a triangle."""

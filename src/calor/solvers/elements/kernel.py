@@ -90,7 +90,7 @@ class ElementKernel(AbstractJoinedKernel):
         return jnp.log(density), self.elements.slopes(place) @ values / density
 
     def draw(self, t: Scalar, x0: Point, key: Key) -> Point:
-        return self.draw_with_score(t, x0, key)[0]
+        return self._selected(t, self.law.draw, self.late_draw, x0, key)
 
     def late_draw(self, t: Scalar, x0: Point, key: Key) -> Point:
         """A triangle by its mass, a point by rejection."""

@@ -14,12 +14,18 @@ from .topology import MeshError, edges_of, euler_number, pieces, without_unused
 
 # How many times wider than where it was found a set may be that is taken to be compact.
 _FAR = 100.0
+# The longest step of the walk, relative to how far it got; what is left of its direction at an end.
+_STRIDE, _ARRIVED = 0.3, 1e-3
 # Steps of the walk; grid lines along the longest side of the box, first and at most.
 _STEPS, _COARSE, _FINE = 80, 24, 192
 # Times the box is made larger; how far beyond what walkers reached it goes.
 _LARGER, _MARGIN = 4, 0.06
 # By how much areas may differ of grids that agree.
 _AGREED = 0.03
+
+
+class _SeveralPiecesError(MeshError):
+    """On a grid there are several pieces."""
 
 
 class NotOneSurfaceError(ValueError):
@@ -38,15 +44,20 @@ def box_of(level: Level, points: Float[np.ndarray, "n N"]) -> Float[np.ndarray, 
     for _ in range(_STEPS):
         normals = level.normals(x)
         along = way - np.einsum("nki,nk->ni", normals, _coefficients(normals, way))
-        along /= np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-12)
+        left = np.linalg.norm(along, axis=1, keepdims=True)
+        along /= np.maximum(left, 1e-12)
         with np.errstate(all="ignore"):
             y = level.project(x + length[:, None] * along)
             ahead = np.sum((y - x) * way, axis=1)
-            fine = np.isfinite(y).all(axis=1) & (ahead > 0) & (level.offset(y) < 1e-6 * start)
-        # A step that lands far from where it was meant to has jumped to another part.
-        fine &= np.linalg.norm(y - x, axis=1) < 2 * length
+            fine = np.isfinite(y).all(axis=1) & (ahead > 0) & (left[:, 0] > _ARRIVED)
+            fine &= level.offset(np.where(fine[:, None], y, x)) < 1e-6 * start
+            # A step that lands far from where it was meant to, or where the surface lies quite
+            # differently, has jumped to another part.
+            turned = np.einsum("nki,nki->nk", normals, level.normals(np.where(fine[:, None], y, x)))
+        fine &= (np.linalg.norm(y - x, axis=1) < 1.5 * length) & (turned > 0.3).all(axis=1)
         x = np.where(fine[:, None], y, x)
-        length = np.where(fine, 1.5 * length, 0.4 * length)
+        longest = _STRIDE * np.maximum(start, np.abs(x - middle).max(axis=1))
+        length = np.minimum(np.where(fine, 1.5 * length, 0.4 * length), longest)
         if np.abs(x - middle).max() > _FAR * start:
             raise NotOneSurfaceError(
                 f"{level.manifold} does not seem compact: it reaches farther than {_FAR:g} times "
@@ -76,20 +87,27 @@ def first_mesh(
     """A mesh of the surface that the points are on, which may be a part of all zeros."""
     corners = box_of(level, points)
     before, problem = None, "grids did not agree on its topology"
-    count = _COARSE
+    count, several = _COARSE, None
     while count <= _FINE:
         try:
             vertices, faces = _on_grid(level, points, corners, count)
+        except _SeveralPiecesError as error:
+            # What is joined by a thin neck may fall apart on a coarse grid.
+            before, several = None, error
+            if count >= _FINE / 2:
+                break
         except MeshError as error:
-            before, problem = None, str(error)
+            before, several, problem = None, None, str(error)
         else:
             area = float(np.linalg.norm(normals_of(vertices, faces), axis=1).sum() / 2)
-            found = euler_number(faces), area
+            found, several = (euler_number(faces), area), None
             if before is not None and found[0] == before[0]:
                 if abs(found[1] / before[1] - 1) < _AGREED:
                     return vertices, faces
             before = found
         count = round(1.45 * count)
+    if several is not None:
+        raise NotOneSurfaceError(f"{level.manifold}: {several}")
     raise MeshError(
         f"{level.manifold} could not be meshed on grids of up to {_FINE} cells along its longest "
         f"side: {problem}. It may be too thin, or cross itself, or have corners."
@@ -118,14 +136,13 @@ def _on_grid(level, points, corners, count):
         if not np.isfinite(values).all():
             bad = grid[~np.isfinite(values)][0]
             raise MeshError(f"its equation is NaN or infinite at {bad}")
-        vertices, faces, outside = _net(grid, values)
+        vertices, faces = _net(grid, values)
         if not len(faces):
             raise MeshError("it lies between the lines of the grid")
-        if outside:
+        vertices, faces = _of_points(vertices, faces, points)
+        if not edges_of(faces).inside().all():  # it leaves the grid
             low, high = low - 0.2 * (high - low), high + 0.2 * (high - low)
             continue
-        vertices, faces = _of_points(vertices, faces, points, cell)
-        edges_of(faces)
         vertices = level.project(vertices, 8, longest=cell)
         left = level.offset(vertices)
         if not left.max() < 1e-8 * width:
@@ -142,7 +159,7 @@ def _net(grid, values):
     inside = values > 0
     shape = np.array(inside.shape) - 1  # cells
     sums, counts = np.zeros((shape.prod(), 3)), np.zeros(shape.prod())
-    quads, outside = [], False
+    quads = []
     for axis in range(3):
         b, c = (axis + 1) % 3, (axis + 2) % 3
         here = tuple(slice(0, -1) if i == axis else slice(None) for i in range(3))
@@ -162,7 +179,6 @@ def _net(grid, values):
             around.append(cell)
         around = np.stack(around, axis=1)
         whole = ((around >= 0) & (around < shape)).all(axis=(1, 2))
-        outside |= not whole.all()
         around, place, first = around[whole], place[whole], first[whole]
         cells = np.asarray(np.ravel_multi_index(tuple(np.moveaxis(around, 2, 0)), tuple(shape)))
         for k in range(4):
@@ -170,17 +186,17 @@ def _net(grid, values):
             np.add.at(counts, cells[:, k], 1.0)
         quads.append(np.where((first < 0)[:, None], cells, cells[:, ::-1]))
     if not quads:
-        return np.zeros((0, 3)), np.zeros((0, 3), int), False
+        return np.zeros((0, 3)), np.zeros((0, 3), int)
     sums /= np.maximum(counts, 1)[:, None]
     quads = np.concatenate(quads)
     p = sums[quads]
     short = np.linalg.norm(p[:, 0] - p[:, 2], axis=1) <= np.linalg.norm(p[:, 1] - p[:, 3], axis=1)
     cut = np.where(short[:, None], quads, np.roll(quads, -1, axis=1))
     faces = np.concatenate([cut[:, [0, 1, 2]], cut[:, [0, 2, 3]]])
-    return *without_unused(sums, faces), outside
+    return without_unused(sums, faces)
 
 
-def _of_points(vertices, faces, points, cell):
+def _of_points(vertices, faces, points):
     """The one piece of the mesh that the points are on."""
     gaps = ((points[:, None] - vertices[None]) ** 2).sum(axis=2)
     piece = pieces(faces)
@@ -188,7 +204,7 @@ def _of_points(vertices, faces, points, cell):
     found = np.unique(piece[near])
     if len(found) > 1:
         examples = [points[np.argmax(piece[near] == one)].tolist() for one in found[:2]]
-        raise NotOneSurfaceError(
+        raise _SeveralPiecesError(
             f"the zeros have several components, one with {examples[0]}, another one with "
             f"{examples[1]}; say which is meant: Submanifold(..., component=point)."
         )

@@ -32,7 +32,7 @@ from ...training.settings import Training
 from ...training.steps import AbstractLoss
 from ..forms.base import AbstractSolution
 
-REVISION = 8
+REVISION = 9
 """Raised when a solver changes what it finds: what was kept before is solved again."""
 
 RECIPES = Registry("recipe")
