@@ -23,6 +23,8 @@ os.environ["CALOR_COMPILED"] = str(COMPILED)  # of processes that tests begin
 # Cases that take ten seconds and more and have a quicker sibling, or that others imply: they run
 # with `-m slow`, so that the default run stays well below a quarter of an hour on two cores.
 SLOW = (
+    "test_weighed.py::test_draws_and_data_of_the_same_law_look_alike",
+    "test_metrics.py::test_trees_tell_two_gaussians_apart_as_well_as_can_be",
     "test_laws.py::test_what_is_left_of_the_equation_is_what_the_closed_form_leaves[-1]",
     "test_laws.py::test_the_certificate_of_the_law_tells_its_error",
     "test_laws.py::test_what_is_left_of_the_equation_where_the_curvature_varies",

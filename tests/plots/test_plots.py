@@ -35,8 +35,7 @@ HISTORY = SimpleNamespace(seconds=[1.0, 2.0], validations=[2.0, 1.0])
 CERTIFICATE = SimpleNamespace(
     manifold="Sphere(2)",
     times=(0.1, 1.0),
-    largest=(1e-2, 1e-3),
-    mean=(1e-3, 1e-4),
+    curves=lambda: {"largest": (1e-2, 1e-3), "mean": (1e-3, 1e-4)},
     bound=lambda t: 1e-2 * t,
     estimate=lambda t: 1e-3 * t,
 )

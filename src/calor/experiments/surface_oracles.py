@@ -8,7 +8,10 @@ coordinates of the surface.  The kernel is sum_k exp(-lambda_k t) f_k(x) f_k(x0)
   u, with the metric of the ellipsoid pulled back.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+from jaxtyping import Float
 from scipy.linalg import eigh
 from scipy.special import sph_harm_y
 
@@ -16,7 +19,15 @@ from scipy.special import sph_harm_y
 class TorusOfRevolution:
     """((R + r cos theta) cos phi, (R + r cos theta) sin phi, r sin theta)."""
 
-    def __init__(self, big=2.0, small=1.0, modes=40, waves=40):
+    big: float
+    small: float
+    theta_modes: np.ndarray
+    levels: list[tuple[np.ndarray, np.ndarray]]
+    """Eigenvalues and vectors for each wave."""
+
+    def __init__(
+        self, big: float = 2.0, small: float = 1.0, modes: int = 40, waves: int = 40
+    ) -> None:
         """Solve with so many Fourier modes in theta and waves in phi."""
         self.big, self.small = big, small
         self.theta_modes = np.arange(-modes, modes + 1)
@@ -40,17 +51,19 @@ class TorusOfRevolution:
         return values, slopes
 
     @property
-    def volume(self):
+    def volume(self) -> float:
         """The area."""
         return 4 * np.pi**2 * self.big * self.small
 
-    def angles(self, x):
+    def angles(self, x: Float[np.ndarray, "n 3"]) -> tuple[np.ndarray, np.ndarray]:
         """theta and phi of points (n, 3)."""
         x = np.asarray(x, float)
         theta = np.arctan2(x[:, 2], np.hypot(x[:, 0], x[:, 1]) - self.big)
         return theta, np.arctan2(x[:, 1], x[:, 0])
 
-    def log_prob_and_score(self, t, x, x0):
+    def log_prob_and_score(
+        self, t: float, x: Float[np.ndarray, "n 3"], x0: Float[np.ndarray, "n 3"]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """At points (n, 3), from sources (n, 3)."""
         (theta, phi), (theta0, phi0) = self.angles(x), self.angles(x0)
         (f, slope), (f0, _) = self._series(theta), self._series(theta0)
@@ -73,7 +86,13 @@ class TorusOfRevolution:
 class Ellipsoid:
     """{x : |x / axes| = 1}."""
 
-    def __init__(self, axes=(0.8, 1.1, 1.4), degree=24):
+    axes: np.ndarray
+    degree: int
+    volume: float
+    eigenvalues: np.ndarray
+    vectors: np.ndarray
+
+    def __init__(self, axes: Sequence[float] = (0.8, 1.1, 1.4), degree: int = 24) -> None:
         """Solve with spherical harmonics up to a degree."""
         self.axes, self.degree = np.asarray(axes, float), degree
         heights, weights = np.polynomial.legendre.leggauss(4 * degree)
@@ -122,7 +141,9 @@ class Ellipsoid:
                     columns.append((y.imag, slopes[..., 0].imag, slopes[..., 1].imag))
         return tuple(np.stack(part, axis=1) for part in zip(*columns, strict=True))
 
-    def log_prob_and_score(self, t, x, x0):
+    def log_prob_and_score(
+        self, t: float, x: Float[np.ndarray, "n 3"], x0: Float[np.ndarray, "n 3"]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """At points (n, 3), from sources (n, 3)."""
         u, u0 = (np.asarray(y, float) / self.axes for y in (x, x0))
         polar, azimuth = np.arccos(np.clip(u[:, 2], -1, 1)), np.arctan2(u[:, 1], u[:, 0])
