@@ -13,7 +13,7 @@ known less well: errors are told apart by how far p is below its top p(t, x0 | x
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -210,17 +210,13 @@ class ElementCertificate(AbstractCertificate):
         return "\n".join(lines)
 
 
-class Table:
+class Table(NamedTuple):
     """Eigenvalues, and values and gradients of eigenfunctions at some points."""
 
-    def __init__(
-        self,
-        eigenvalues: Float[np.ndarray, " k"],
-        values: Float[np.ndarray, "n k"],
-        gradients: Float[np.ndarray, "n N k"],
-    ):
-        """As arrays; what is computed of them has their precision."""
-        self.eigenvalues, self.values, self.gradients = eigenvalues, values, gradients
+    eigenvalues: Float[np.ndarray, " k"]
+    values: Float[np.ndarray, "n k"]
+    """What is computed of them has their precision."""
+    gradients: Float[np.ndarray, "n N k"]
 
     def at(self, t: float, source: int) -> tuple[np.ndarray, np.ndarray]:
         """The density that came from one of the points at all of them, and its gradient."""

@@ -5,12 +5,12 @@ with complete orthogonalization and no restarts.  Per eigenvalue that is some th
 than one vector at a time.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
-from scipy.sparse import csc_matrix, csr_matrix
+from scipy.sparse import csc_matrix
 from scipy.sparse.linalg import splu
 
 _BLOCK = 24
@@ -28,14 +28,12 @@ class Eigenpairs(NamedTuple):
     """Of the shifted and inverted problem, relative to its eigenvalues."""
 
 
-def lowest(
-    stiffness: csr_matrix, mass: csr_matrix, count: int, area: float, *, seed: int = 0
-) -> Eigenpairs:
+def lowest(stiffness: Any, mass: Any, count: int, area: float, *, seed: int = 0) -> Eigenpairs:
     """So many lowest eigenpairs.
 
     Args:
-        stiffness: K, positive semi-definite.
-        mass: M, positive definite.
+        stiffness: K, a sparse matrix, positive semi-definite.
+        mass: M, a sparse matrix, positive definite.
         count: how many; less than the size of the matrices.
         area: of the surface, which scales the shift.
         seed: of the random start.

@@ -20,6 +20,10 @@ _SIZES = (512, 8192, 131072)
 class Level:
     """The equations of a `Submanifold`, of which points are evaluated and projected."""
 
+    manifold: Any
+    pairs: tuple[np.ndarray, np.ndarray]
+    """Of coordinates, for bivectors."""
+
     def __init__(self, manifold: Any):
         """Of a surface."""
         self.manifold = manifold

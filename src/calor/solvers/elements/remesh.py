@@ -7,6 +7,8 @@ flipped to make corners meet in sixes, and vertices move to the middle of their 
 that do not touch each other are treated at once.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_matrix
@@ -24,12 +26,14 @@ _POOR = 0.15
 _UPRIGHT = 0.25
 
 
-class Shape:
+class Shape(NamedTuple):
     """The size of triangles: lengths in units of what they should be."""
 
-    def __init__(self, level: Level, size: float, turn: float):
-        """Edges of so much length along which the tangent plane turns so much, about."""
-        self.level, self.size, self.turn = level, size, turn
+    level: Level
+    size: float
+    """Of edges."""
+    turn: float
+    """Of the tangent plane along an edge, about."""
 
     def places(self, points: Float[np.ndarray, "v N"]) -> Float[np.ndarray, "v c"]:
         """Points as lengths see them."""

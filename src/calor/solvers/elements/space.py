@@ -33,8 +33,9 @@ class Space(NamedTuple):
     faces: Int[np.ndarray, "m 3"]
     nodes: Int[np.ndarray, "m j"]
     """The number of each node of each triangle."""
-    stiffness: csr_matrix
-    mass: csr_matrix
+    stiffness: Any
+    """A sparse matrix of SciPy, and the next."""
+    mass: Any
     places: Float[np.ndarray, "m q N"]
     """The points of quadrature."""
     tangents: Float[np.ndarray, "m q 2 N"]
