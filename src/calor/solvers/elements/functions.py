@@ -80,8 +80,8 @@ class Elements(eqx.Module):
             off = jnp.max(jnp.abs(heights - basis @ self.heights[face]))
             # Far outside polynomials say nothing of the height.
             right = (missed < _MISSED) & (off < _SHEET * size) & (inside > -0.2)
-            least = jnp.maximum(jnp.minimum(inside, 0.0), -_WRONG)
-            return jnp.where(right, inside, least - _WRONG), u
+            least = jnp.where(jnp.isfinite(inside), jnp.clip(inside, -_WRONG, 0.0), -_WRONG)
+            return jnp.where(right, inside, least - _WRONG), jnp.nan_to_num(u, nan=1 / 3)
 
         inside, u = jax.vmap(look)(near)
         best = jnp.argmax(inside)

@@ -199,6 +199,8 @@ def _certified(manifold: Submanifold, fine: Solution, low: Solution, seed: int) 
     own = _as_used(kernel, space.places[face, point])
     smallest = 32 * float(np.finfo(np.float32).eps)
     measured = errors(own, lower.values_at(face, point, space), times, _SOURCES, smallest)
+    if not np.isfinite([measured["mean"], measured["score"]]).all():
+        raise MeshError(f"the kernel of {manifold} is NaN or infinite at some points")
     certificate = ElementCertificate(
         manifold=manifold,
         t0=t0,
